@@ -1,0 +1,1 @@
+tranche_test(base_test base)

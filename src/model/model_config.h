@@ -18,15 +18,13 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "nlohmann/json_fwd.hpp"
+#include "tensor/kinds.h"
 
 namespace tranche {
 
-enum class NormKind { kLayerNorm, kRmsNorm };
 enum class NormPlace { kPre, kPost };
 // Normalisation of each query and key head over head_dim, before the rotation; weights [head_dim] shared by the heads.
 enum class QkNorm { kNone, kLayerNorm, kRmsNorm };
-// gelu is the exact (erf) one; gelu_tanh is `gelu_new`, `gelu_fast` and `gelu_pytorch_tanh`.
-enum class Activation { kGelu, kGeluTanh, kSilu, kQuickGelu, kRelu };
 enum class PositionKind { kRotary, kLearned };
 enum class HeadKind { kCausal, kMasked };
 enum class RopeType { kDefault, kLinear, kDynamic, kLlama3, kYarn, kLongRope };

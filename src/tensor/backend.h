@@ -21,6 +21,7 @@
 
 #include "absl/strings/string_view.h"
 #include "tensor/arena.h"
+#include "tensor/kinds.h"
 #include "tensor/tensor.h"
 
 namespace tranche {
@@ -36,9 +37,6 @@ class Event {
  public:
   virtual ~Event() = default;
 };
-
-enum class Activation : uint8_t { kNone, kGelu, kGeluTanh, kSilu, kQuickGelu, kRelu, kTanh };
-enum class NormKind : uint8_t { kLayerNorm, kRmsNorm };
 
 // c = epilogue(op(a)·op(b)), op(a) [M, K], op(b) [K, N], c [M, N].
 // The epilogue runs in this order, each part only where given:

@@ -1,9 +1,10 @@
-// The recipe: everything that decides a run, as plain structs. Each struct names its fields once, in VisitFields (name,
-// member, one sentence, what is allowed); parsing, strict checking, --set, the printed resolved recipe and
-// docs/recipe.md all come from that.
+// The recipe: everything that decides a run, as plain structs. Each struct names its fields once,
+// in VisitFields (name, member, one sentence, what is allowed); parsing, strict checking, --set,
+// the printed resolved recipe and docs/recipe.md all come from that.
 //
-// A std::optional field has no default: absent means "not asked for". Paths are absolute after loading (a relative one
-// resolves against the recipe file's folder, one given by --set against the current folder).
+// A std::optional field has no default: absent means "not asked for". Paths are absolute after
+// loading (a relative one resolves against the recipe file's folder, one given by --set against the
+// current folder).
 #pragma once
 
 #include <cstdint>
@@ -20,7 +21,8 @@
 
 namespace tranche {
 
-// What a field may hold. Numbers must lie between low and high; strings must be one of `allowed` unless it is empty.
+// What a field may hold. Numbers must lie between low and high; strings must be one of `allowed`
+// unless it is empty.
 struct Rule {
   double low = -std::numeric_limits<double>::infinity();
   double high = std::numeric_limits<double>::infinity();
@@ -60,11 +62,15 @@ struct RunRecipe {
   template <typename Self, typename Visitor>
   static void VisitFields(Self& self, Visitor& visit) {
     visit("name", self.name,
-          "The run's name; %date (20260131) and %jobid (SLURM_JOB_ID, else the process id) are expanded.", Rule::Any());
+          "The run's name; %date (20260131) and %jobid (SLURM_JOB_ID, else the process id) are "
+          "expanded.",
+          Rule::Any());
     visit("output_dir", self.output_dir,
-          "The folder that holds checkpoints/, metrics.jsonl and resolved.toml; %name, %date and %jobid are expanded.",
+          "The folder that holds checkpoints/, metrics.jsonl and resolved.toml; %name, %date and "
+          "%jobid are expanded.",
           Rule::Path());
-    visit("seed", self.seed, "Decides initial weights, order, masking and dropout.", Rule::AtLeast(0));
+    visit("seed", self.seed, "Decides initial weights, order, masking and dropout.",
+          Rule::AtLeast(0));
   }
 };
 
@@ -73,23 +79,30 @@ struct ModelRecipe {
   std::string init = "pretrained";
   bool fresh_head = false;
   nlohmann::json overrides = nlohmann::json::object();
-  nlohmann::json config = nlohmann::json::object();  // every other key of the section: config.json's own keys
+  nlohmann::json config =
+      nlohmann::json::object();  // every other key of the section: config.json's own keys
 
   bool operator==(const ModelRecipe&) const = default;
   template <typename Self, typename Visitor>
   static void VisitFields(Self& self, Visitor& visit) {
-    visit("path", self.path, "A Hugging Face model folder: config.json and, for init = \"pretrained\", *.safetensors.",
+    visit("path", self.path,
+          "A Hugging Face model folder: config.json and, for init = \"pretrained\", *.safetensors.",
           Rule::Path());
     visit("init", self.init,
-          "pretrained: go on from the folder's weights; random: new weights, for the config.json in path or, without a "
+          "pretrained: go on from the folder's weights; random: new weights, for the config.json "
+          "in path or, without a "
           "path, "
           "for the config.json keys written in this section.",
           Rule::OneOf({"pretrained", "random"}));
     visit("fresh_head", self.fresh_head,
-          "Initialise the language-model head's tensors that the folder lacks instead of refusing it.", Rule::Any());
-    visit("overrides", self.overrides, "Keys of config.json that replace those of the folder.", Rule::Any());
+          "Initialise the language-model head's tensors that the folder lacks instead of refusing "
+          "it.",
+          Rule::Any());
+    visit("overrides", self.overrides, "Keys of config.json that replace those of the folder.",
+          Rule::Any());
     visit.Rest(self.config,
-               "model_type, hidden_size, num_hidden_layers, …: the keys of config.json, where there is no path.");
+               "model_type, hidden_size, num_hidden_layers, …: the keys of config.json, where "
+               "there is no path.");
   }
 };
 
@@ -100,7 +113,8 @@ struct TokenizerRecipe {
   template <typename Self, typename Visitor>
   static void VisitFields(Self& self, Visitor& visit) {
     visit("path", self.path,
-          "A folder with tokenizer.json (or vocab.txt, or vocab.json and merges.txt), or a tokenizer.json; default: "
+          "A folder with tokenizer.json (or vocab.txt, or vocab.json and merges.txt), or a "
+          "tokenizer.json; default: "
           "model.path.",
           Rule::Path());
   }
@@ -113,9 +127,11 @@ struct DataSource {
   bool operator==(const DataSource&) const = default;
   template <typename Self, typename Visitor>
   static void VisitFields(Self& self, Visitor& visit) {
-    visit("path", self.path, "The dataset: PREFIX of PREFIX.bin and PREFIX.idx (megatron) or a file (tokens).",
+    visit("path", self.path,
+          "The dataset: PREFIX of PREFIX.bin and PREFIX.idx (megatron) or a file (tokens).",
           Rule::Path().Required());
-    visit("weight", self.weight, "Share of the samples drawn from it, relative to the other sources.", Rule::Above(0));
+    visit("weight", self.weight,
+          "Share of the samples drawn from it, relative to the other sources.", Rule::Above(0));
   }
 };
 
@@ -137,32 +153,41 @@ struct DataRecipe {
   bool operator==(const DataRecipe&) const = default;
   template <typename Self, typename Visitor>
   static void VisitFields(Self& self, Visitor& visit) {
-    visit("format", self.format, "megatron: .bin with .idx; tokens: one raw token file as llm.c and nanoGPT write it.",
+    visit("format", self.format,
+          "megatron: .bin with .idx; tokens: one raw token file as llm.c and nanoGPT write it.",
           Rule::OneOf({"megatron", "tokens"}));
     visit("token_dtype", self.token_dtype,
-          "Type of a raw token file's ids; auto: from the llm.c header, which nanoGPT's files do not have.",
+          "Type of a raw token file's ids; auto: from the llm.c header, which nanoGPT's files do "
+          "not have.",
           Rule::OneOf({"auto", "uint16", "uint32"}));
-    visit("sequence_length", self.sequence_length, "Tokens per sample, at most the model's positions.",
-          Rule::AtLeast(1).Required());
-    visit("sources", self.sources, "The training datasets and their weights.", Rule::Any().Required());
+    visit("sequence_length", self.sequence_length,
+          "Tokens per sample, at most the model's positions.", Rule::AtLeast(1).Required());
+    visit("sources", self.sources, "The training datasets and their weights.",
+          Rule::Any().Required());
     visit("validation_share", self.validation_share,
-          "Share of each source's documents, from its end, that is held out and evaluated as set \"held_out\".",
+          "Share of each source's documents, from its end, that is held out and evaluated as set "
+          "\"held_out\".",
           Rule::Between(0, 1).BelowHigh());
     visit("objective", self.objective, "clm: predict the next token; mlm: predict masked tokens.",
           Rule::OneOf({"clm", "mlm"}));
     visit("mlm_probability", self.mlm_probability,
-          "Share of the tokens chosen for prediction (80 % become [MASK], 10 % a random token, 10 % stay).",
+          "Share of the tokens chosen for prediction (80 % become [MASK], 10 % a random token, 10 "
+          "% stay).",
           Rule::Between(0, 1).AboveLow());
-    visit("whole_word_mask", self.whole_word_mask, "Choose whole words instead of single tokens.", Rule::Any());
+    visit("whole_word_mask", self.whole_word_mask, "Choose whole words instead of single tokens.",
+          Rule::Any());
     visit("packing", self.packing,
-          "concat: documents in one stream cut into samples; best_fit: whole documents packed together; none: one per "
+          "concat: documents in one stream cut into samples; best_fit: whole documents packed "
+          "together; none: one per "
           "sample.",
           Rule::OneOf({"concat", "best_fit", "none"}));
-    visit("document_mask", self.document_mask, "Attend within a document only, with positions from 0 in each.",
-          Rule::Any());
+    visit("document_mask", self.document_mask,
+          "Attend within a document only, with positions from 0 in each.", Rule::Any());
     visit("eod_loss", self.eod_loss, "Learn to predict the end-of-document token.", Rule::Any());
-    visit("shuffle", self.shuffle, "Draw samples in random order, a new one in each epoch.", Rule::Any());
-    visit("shuffle_seed", self.shuffle_seed, "Seed of the order; default: run.seed.", Rule::AtLeast(0));
+    visit("shuffle", self.shuffle, "Draw samples in random order, a new one in each epoch.",
+          Rule::Any());
+    visit("shuffle_seed", self.shuffle_seed, "Seed of the order; default: run.seed.",
+          Rule::AtLeast(0));
   }
 };
 
@@ -187,9 +212,11 @@ struct ValidationRecipe {
   bool operator==(const ValidationRecipe&) const = default;
   template <typename Self, typename Visitor>
   static void VisitFields(Self& self, Visitor& visit) {
-    visit("interval", self.interval, "Training steps between evaluations; also evaluated after the last step.",
+    visit("interval", self.interval,
+          "Training steps between evaluations; also evaluated after the last step.",
           Rule::AtLeast(1));
-    visit("steps", self.steps, "Global batches per evaluation of a set; 0: the whole set.", Rule::AtLeast(0));
+    visit("steps", self.steps, "Global batches per evaluation of a set; 0: the whole set.",
+          Rule::AtLeast(0));
     visit("mlm_probability", self.mlm_probability, "As data.mlm_probability, for evaluation.",
           Rule::Between(0, 1).AboveLow());
     visit("sets", self.sets, "Named datasets that are evaluated, never trained on.", Rule::Any());
@@ -211,24 +238,33 @@ struct TrainingRecipe {
   bool operator==(const TrainingRecipe&) const = default;
   template <typename Self, typename Visitor>
   static void VisitFields(Self& self, Visitor& visit) {
-    visit("max_steps", self.max_steps, "Length of the run in optimizer steps. Exactly one length is given.",
+    visit("max_steps", self.max_steps,
+          "Length of the run in optimizer steps. Exactly one length is given.", Rule::AtLeast(1));
+    visit("max_tokens", self.max_tokens,
+          "Length in tokens (global_batch_size x sequence_length a step), rounded up.",
           Rule::AtLeast(1));
-    visit("max_tokens", self.max_tokens, "Length in tokens (global_batch_size x sequence_length a step), rounded up.",
-          Rule::AtLeast(1));
-    visit("max_epochs", self.max_epochs, "Length in passes over the data, rounded up to a step.", Rule::Above(0));
-    visit("duration", self.duration, "Length with its unit: \"7121steps\", \"28e9tok\" or \"1ep\".", Rule::Any());
-    visit("max_time", self.max_time, "Save and leave with exit code 75 before this much time is over: \"71h30m\".",
+    visit("max_epochs", self.max_epochs, "Length in passes over the data, rounded up to a step.",
           Rule::Above(0));
-    visit("global_batch_size", self.global_batch_size, "Sequences per optimizer step.", Rule::AtLeast(1).Required());
+    visit("duration", self.duration, "Length with its unit: \"7121steps\", \"28e9tok\" or \"1ep\".",
+          Rule::Any());
+    visit("max_time", self.max_time,
+          "Save and leave with exit code 75 before this much time is over: \"71h30m\".",
+          Rule::Above(0));
+    visit("global_batch_size", self.global_batch_size, "Sequences per optimizer step.",
+          Rule::AtLeast(1).Required());
     visit("micro_batch_size", self.micro_batch_size,
-          "Sequences in memory at a time; divides global_batch_size; 0: global_batch_size, no accumulation.",
+          "Sequences in memory at a time; divides global_batch_size; 0: global_batch_size, no "
+          "accumulation.",
           Rule::AtLeast(0));
-    visit("max_grad_norm", self.max_grad_norm, "Clip the gradient's global norm to this; 0: never.", Rule::AtLeast(0));
+    visit("max_grad_norm", self.max_grad_norm, "Clip the gradient's global norm to this; 0: never.",
+          Rule::AtLeast(0));
     visit("precision", self.precision,
-          "fp32, or bf16: weights and activations in bf16, master weights, optimizer and sums in fp32.",
+          "fp32, or bf16: weights and activations in bf16, master weights, optimizer and sums in "
+          "fp32.",
           Rule::OneOf({"fp32", "bf16"}));
     visit("activation_checkpointing", self.activation_checkpointing,
-          "What the backward pass computes again instead of keeping it.", Rule::OneOf({"none", "selective", "full"}));
+          "What the backward pass computes again instead of keeping it.",
+          Rule::OneOf({"none", "selective", "full"}));
   }
 };
 
@@ -244,9 +280,11 @@ struct OptimizerRecipe {
   static void VisitFields(Self& self, Visitor& visit) {
     visit("name", self.name, "AdamW: decoupled weight decay.", Rule::OneOf({"adamw"}));
     visit("lr", self.lr, "Peak learning rate.", Rule::AtLeast(0).Required());
-    visit("betas", self.betas, "The two decay rates of the moments.", Rule::Between(0, 1).BelowHigh());
+    visit("betas", self.betas, "The two decay rates of the moments.",
+          Rule::Between(0, 1).BelowHigh());
     visit("eps", self.eps, "Added to the root of the second moment.", Rule::Above(0));
-    visit("weight_decay", self.weight_decay, "Decoupled decay of matrices and embeddings; never of biases and norms.",
+    visit("weight_decay", self.weight_decay,
+          "Decoupled decay of matrices and embeddings; never of biases and norms.",
           Rule::AtLeast(0));
   }
 };
@@ -263,11 +301,14 @@ struct LrSchedulerRecipe {
   static void VisitFields(Self& self, Visitor& visit) {
     visit("name", self.name, "Shape of the learning rate after warm-up.",
           Rule::OneOf({"constant", "linear", "cosine", "wsd", "inverse_sqrt"}));
-    visit("warmup_steps", self.warmup_steps, "Steps of linear warm-up; default 0.", Rule::AtLeast(0));
-    visit("warmup_ratio", self.warmup_ratio, "Warm-up as a share of all steps, instead of warmup_steps.",
+    visit("warmup_steps", self.warmup_steps, "Steps of linear warm-up; default 0.",
+          Rule::AtLeast(0));
+    visit("warmup_ratio", self.warmup_ratio,
+          "Warm-up as a share of all steps, instead of warmup_steps.", Rule::Between(0, 1));
+    visit("min_lr_ratio", self.min_lr_ratio, "The final learning rate as a share of the peak.",
           Rule::Between(0, 1));
-    visit("min_lr_ratio", self.min_lr_ratio, "The final learning rate as a share of the peak.", Rule::Between(0, 1));
-    visit("decay_ratio", self.decay_ratio, "wsd: share of all steps that decay, at the end.", Rule::Between(0, 1));
+    visit("decay_ratio", self.decay_ratio, "wsd: share of all steps that decay, at the end.",
+          Rule::Between(0, 1));
   }
 };
 
@@ -282,19 +323,25 @@ struct CheckpointRecipe {
   bool operator==(const CheckpointRecipe&) const = default;
   template <typename Self, typename Visitor>
   static void VisitFields(Self& self, Visitor& visit) {
-    visit("interval", self.interval, "Steps between checkpoints; one is also written at the end; 0: only then.",
+    visit("interval", self.interval,
+          "Steps between checkpoints; one is also written at the end; 0: only then.",
           Rule::AtLeast(0));
-    visit("keep_latest_k", self.keep_latest_k, "How many of the newest checkpoints stay.", Rule::AtLeast(1));
-    visit("keep_every", self.keep_every, "Checkpoints at multiples of this step are never removed.", Rule::AtLeast(1));
+    visit("keep_latest_k", self.keep_latest_k, "How many of the newest checkpoints stay.",
+          Rule::AtLeast(1));
+    visit("keep_every", self.keep_every, "Checkpoints at multiples of this step are never removed.",
+          Rule::AtLeast(1));
     visit("resume", self.resume,
-          "auto: go on from the newest whole checkpoint of output_dir, if any; never: refuse a folder that has one; or "
+          "auto: go on from the newest whole checkpoint of output_dir, if any; never: refuse a "
+          "folder that has one; or "
           "the path "
           "of a checkpoint.",
           Rule::Path());
-    visit("export_hf", self.export_hf, "last: write a Hugging Face folder to output_dir/export at the end.",
+    visit("export_hf", self.export_hf,
+          "last: write a Hugging Face folder to output_dir/export at the end.",
           Rule::OneOf({"never", "last"}));
     visit("max_shard_size", self.max_shard_size,
-          "Largest safetensors file of an export; beyond it the weights are split.", Rule::AtLeast(1));
+          "Largest safetensors file of an export; beyond it the weights are split.",
+          Rule::AtLeast(1));
   }
 };
 
@@ -317,7 +364,8 @@ struct FaultToleranceRecipe {
   template <typename Self, typename Visitor>
   static void VisitFields(Self& self, Visitor& visit) {
     visit("max_skipped_steps", self.max_skipped_steps,
-          "Steps with a non-finite loss or gradient that are skipped before the run stops with exit code 76; 0: stop "
+          "Steps with a non-finite loss or gradient that are skipped before the run stops with "
+          "exit code 76; 0: stop "
           "at the first.",
           Rule::AtLeast(0));
   }
@@ -336,8 +384,9 @@ struct Recipe {
   MetricsRecipe metrics;
   FaultToleranceRecipe fault_tolerance;
 
-  // Where a value was given: "training.max_steps" -> "my.toml:12" or "--set". Absent: it is the default. The keys of
-  // the model's configuration are here as "model.hidden_size" or "model.overrides.hidden_size".
+  // Where a value was given: "training.max_steps" -> "my.toml:12" or "--set". Absent: it is the
+  // default. The keys of the model's configuration are here as "model.hidden_size" or
+  // "model.overrides.hidden_size".
   std::map<std::string, std::string> origins;
   std::string Origin(const std::string& key) const {
     const auto found = origins.find(key);
@@ -356,26 +405,30 @@ struct Recipe {
     visit.Section("lr_scheduler", self.lr_scheduler, "The learning rate over the run.");
     visit.Section("checkpoint", self.checkpoint, "What is saved, and where a run starts from.");
     visit.Section("metrics", self.metrics, "What is reported.");
-    visit.Section("fault_tolerance", self.fault_tolerance, "What is done when something goes wrong.");
+    visit.Section("fault_tolerance", self.fault_tolerance,
+                  "What is done when something goes wrong.");
   }
 };
 
 // Same values, wherever they came from.
 bool SameValues(const Recipe& a, const Recipe& b);
 
-// Which files must exist for what the recipe is wanted for: none (to print it), the model's and tokenizer's (plan), all
-// (train).
+// Which files must exist for what the recipe is wanted for: none (to print it), the model's and
+// tokenizer's (plan), all (train).
 enum class RecipeFiles { kNone, kModel, kAll };
 
-// Reads a recipe file and applies `sets` ("section.key=value", the value in TOML syntax or bare) over it. The error
-// lists every fault found, one a line: "file:line: section.key: what is wrong, what is allowed".
-absl::StatusOr<Recipe> LoadRecipe(const std::string& path, absl::Span<const std::string> sets, RecipeFiles files);
-// The same from text; `source` names it in errors, and relative paths resolve against the folder of `source`.
+// Reads a recipe file and applies `sets` ("section.key=value", the value in TOML syntax or bare)
+// over it. The error lists every fault found, one a line: "file:line: section.key: what is wrong,
+// what is allowed".
+absl::StatusOr<Recipe> LoadRecipe(const std::string& path, absl::Span<const std::string> sets,
+                                  RecipeFiles files);
+// The same from text; `source` names it in errors, and relative paths resolve against the folder of
+// `source`.
 absl::StatusOr<Recipe> ParseRecipe(absl::string_view text, const std::string& source,
                                    absl::Span<const std::string> sets, RecipeFiles files);
 
-// The resolved recipe: every value that has an effect, each with its origin as a comment. It is a valid recipe for the
-// same run.
+// The resolved recipe: every value that has an effect, each with its origin as a comment. It is a
+// valid recipe for the same run.
 std::string PrintRecipe(const Recipe& recipe);
 
 // docs/recipe.md.

@@ -1,0 +1,235 @@
+#include "data/unicode.h"
+
+#include <unicode/normalizer2.h>
+#include <unicode/uchar.h>
+#include <unicode/ustring.h>
+
+#include <array>
+#include <map>
+#include <vector>
+
+#include "base/check.h"
+
+namespace tranche {
+
+class CodePointTableBuilder {
+ public:
+  CodePointTableBuilder() : values_(0x110000, 0) {}
+  uint8_t& operator[](uint32_t code_point) { return values_[code_point]; }
+
+  CodePointTable Build() const {
+    CodePointTable table;
+    std::map<std::string, uint16_t> seen;
+    for (uint32_t block = 0; block < 0x1100; ++block) {
+      const std::string bytes(values_.begin() + block * 256, values_.begin() + (block + 1) * 256);
+      const auto [entry, is_new] = seen.emplace(bytes, static_cast<uint16_t>(seen.size()));
+      if (is_new) table.bytes_ += bytes;
+      table.block_[block] = entry->second;
+    }
+    return table;
+  }
+
+ private:
+  std::vector<uint8_t> values_;
+};
+
+namespace {
+
+template <typename Visit>  // Visit(code point, general category)
+void ForEachCategory(Visit visit) {
+  const auto range = [](const void* context, UChar32 start, UChar32 limit, UCharCategory category) -> UBool {
+    for (UChar32 c = start; c < limit; ++c) (*static_cast<const Visit*>(context))(static_cast<uint32_t>(c), category);
+    return true;
+  };
+  u_enumCharTypes(range, &visit);
+}
+
+// True where the character was assigned in that version of Unicode or before.
+bool AssignedBy(uint32_t code_point, int major, int minor) {
+  UVersionInfo age;
+  u_charAge(static_cast<UChar32>(code_point), age);
+  return age[0] != 0 && (age[0] < major || (age[0] == major && age[1] <= minor));
+}
+
+CodePointTable BuildCharClasses() {
+  CodePointTableBuilder table;
+  ForEachCategory([&](uint32_t c, UCharCategory category) {
+    const uint32_t mask = U_MASK(category);
+    uint8_t bits = 0;
+    if (mask & U_GC_L_MASK) bits |= kLetter;
+    if (mask & U_GC_N_MASK) bits |= kNumber;
+    if (mask & U_GC_M_MASK) bits |= kMark;
+    if (mask & (U_GC_LU_MASK | U_GC_LT_MASK | U_GC_LM_MASK | U_GC_LO_MASK | U_GC_M_MASK)) bits |= kUpperLike;
+    if (mask & (U_GC_LL_MASK | U_GC_LM_MASK | U_GC_LO_MASK | U_GC_M_MASK)) bits |= kLowerLike;
+    if ((mask & (U_GC_M_MASK | U_GC_ND_MASK | U_GC_PC_MASK)) || (mask & U_GC_L_MASK)) bits |= kWordChar;
+    if (category != U_UNASSIGNED) {
+      if (u_hasBinaryProperty(static_cast<UChar32>(c), UCHAR_WHITE_SPACE)) bits |= kSpace;
+      if (u_hasBinaryProperty(static_cast<UChar32>(c), UCHAR_ALPHABETIC) || c == 0x200C || c == 0x200D) bits |= kWordChar;
+    }
+    table[c] = bits;
+  });
+  return table.Build();
+}
+
+bool IsIdeograph(uint32_t c) {
+  return (c >= 0x4E00 && c <= 0x9FFF) || (c >= 0x3400 && c <= 0x4DBF) || (c >= 0xF900 && c <= 0xFAFF) ||
+         (c >= 0x20000 && c <= 0x2A6DF) || (c >= 0x2A700 && c <= 0x2B81F) ||
+         (c >= 0x2B920 && c <= 0x2CEAF) ||  // the library's own range: Unicode's block starts at 2B820
+         (c >= 0x2F800 && c <= 0x2FA1F);
+}
+
+CodePointTable BuildBertClasses() {
+  // Categories that changed after Unicode 8.
+  const std::map<uint32_t, UCharCategory> changed = {
+      {0x166D, U_OTHER_PUNCTUATION}, {0x111C9, U_OTHER_PUNCTUATION}, {0x1734, U_NON_SPACING_MARK},
+      {0x1885, U_OTHER_LETTER},      {0x1886, U_OTHER_LETTER},       {0xA9BD, U_COMBINING_SPACING_MARK}};
+  CodePointTableBuilder table;
+  ForEachCategory([&](uint32_t c, UCharCategory category) {
+    uint8_t bits = 0;
+    if (IsIdeograph(c)) bits |= kBertIdeograph;
+    if (category != U_UNASSIGNED && u_hasBinaryProperty(static_cast<UChar32>(c), UCHAR_WHITE_SPACE)) bits |= kBertSpace;
+    const auto correction = changed.find(c);
+    if (correction != changed.end()) category = correction->second;
+    const uint32_t mask = U_MASK(category);
+    const uint32_t relevant = U_GC_CC_MASK | U_GC_CF_MASK | U_GC_CO_MASK | U_GC_MN_MASK | U_GC_P_MASK;
+    // U+111C9 and U+1734 are of Unicode 8 or before, so the age test holds for the corrected ones as well.
+    if ((mask & relevant) && ((mask & U_GC_CO_MASK) || AssignedBy(c, 8, 0))) {
+      if (mask & (U_GC_CC_MASK | U_GC_CF_MASK | U_GC_CO_MASK)) bits |= kBertControl;
+      if (mask & U_GC_MN_MASK) bits |= kBertNonspacing;
+      if (mask & U_GC_P_MASK) bits |= kBertPunctuation;
+    }
+    if ((c >= 33 && c <= 47) || (c >= 58 && c <= 64) || (c >= 91 && c <= 96) || (c >= 123 && c <= 126)) {
+      bits |= kBertPunctuation;
+    }
+    table[c] = bits;
+  });
+  return table.Build();
+}
+
+const icu::Normalizer2& NormalizerOf(NormalForm form) {
+  UErrorCode error = U_ZERO_ERROR;
+  const icu::Normalizer2* normalizer = nullptr;
+  switch (form) {
+    case NormalForm::kNfc:
+      normalizer = icu::Normalizer2::getNFCInstance(error);
+      break;
+    case NormalForm::kNfd:
+      normalizer = icu::Normalizer2::getNFDInstance(error);
+      break;
+    case NormalForm::kNfkc:
+      normalizer = icu::Normalizer2::getNFKCInstance(error);
+      break;
+    case NormalForm::kNfkd:
+      normalizer = icu::Normalizer2::getNFKDInstance(error);
+      break;
+  }
+  TRANCHE_CHECK(U_SUCCESS(error)) << "ICU's normalization data is missing: " << u_errorName(error);
+  return *normalizer;
+}
+
+}  // namespace
+
+const CodePointTable& CharClasses() {
+  static const CodePointTable& table = *new CodePointTable(BuildCharClasses());
+  return table;
+}
+
+const CodePointTable& BertClasses() {
+  static const CodePointTable& table = *new CodePointTable(BuildBertClasses());
+  return table;
+}
+
+void AppendUtf8(uint32_t c, std::string* out) {
+  if (c < 0x80) {
+    out->push_back(static_cast<char>(c));
+  } else if (c < 0x800) {
+    out->push_back(static_cast<char>(0xC0 | c >> 6));
+    out->push_back(static_cast<char>(0x80 | (c & 0x3F)));
+  } else if (c < 0x10000) {
+    out->push_back(static_cast<char>(0xE0 | c >> 12));
+    out->push_back(static_cast<char>(0x80 | (c >> 6 & 0x3F)));
+    out->push_back(static_cast<char>(0x80 | (c & 0x3F)));
+  } else {
+    out->push_back(static_cast<char>(0xF0 | c >> 18));
+    out->push_back(static_cast<char>(0x80 | (c >> 12 & 0x3F)));
+    out->push_back(static_cast<char>(0x80 | (c >> 6 & 0x3F)));
+    out->push_back(static_cast<char>(0x80 | (c & 0x3F)));
+  }
+}
+
+bool IsAscii(absl::string_view text) {
+  unsigned char any = 0;
+  for (const char c : text) any |= static_cast<unsigned char>(c);
+  return any < 0x80;
+}
+
+void AppendNormalized(NormalForm form, absl::string_view text, std::string* out) {
+  if (IsAscii(text)) {
+    out->append(text.data(), text.size());
+    return;
+  }
+  const icu::Normalizer2& normalizer = NormalizerOf(form);
+  const auto append = [&](absl::string_view run) {
+    if (run.empty()) return;
+    icu::UnicodeString source = icu::UnicodeString::fromUTF8(icu::StringPiece(run.data(), static_cast<int32_t>(run.size())));
+    UErrorCode error = U_ZERO_ERROR;
+    normalizer.normalize(source, error).toUTF8String(*out);
+    TRANCHE_CHECK(U_SUCCESS(error)) << u_errorName(error);
+  };
+  // Starters (canonical combining class 0) younger than the library's tables end a run; nothing composes or reorders across them.
+  size_t start = 0;
+  for (size_t position = 0; position < text.size();) {
+    const size_t character = position;
+    const uint32_t c = NextCodePoint(text, &position);
+    if (c >= 0x10000 && !AssignedBy(c, 12, 1)) {
+      append(text.substr(start, character - start));
+      out->append(text.data() + character, position - character);
+      start = position;
+    } else if (position - start > (1 << 20) && c < 0x80) {  // bounds ICU's 32-bit buffers; ASCII starts a new run safely
+      append(text.substr(start, character - start));
+      start = character;
+    }
+  }
+  append(text.substr(start));
+}
+
+void AppendLower(uint32_t code_point, std::string* out) {
+  if (code_point < 0x80) {
+    out->push_back(static_cast<char>(code_point >= 'A' && code_point <= 'Z' ? code_point + 32 : code_point));
+  } else if (code_point == 0x130) {  // the only code point whose full lower-case mapping is longer than one
+    out->append("i\xCC\x87");
+  } else {
+    AppendUtf8(static_cast<uint32_t>(u_tolower(static_cast<UChar32>(code_point))), out);
+  }
+}
+
+namespace {
+
+struct StandIns {
+  std::array<std::string, 256> text;
+  std::array<int16_t, 512> byte;
+
+  StandIns() {
+    byte.fill(-1);
+    uint32_t next = 256;
+    for (uint32_t b = 0; b < 256; ++b) {
+      const bool printable = (b >= 33 && b <= 126) || (b >= 161 && b <= 172) || b >= 174;
+      const uint32_t c = printable ? b : next++;
+      AppendUtf8(c, &text[b]);
+      byte[c] = static_cast<int16_t>(b);
+    }
+  }
+};
+
+const StandIns& TheStandIns() {
+  static const StandIns& stand_ins = *new StandIns();
+  return stand_ins;
+}
+
+}  // namespace
+
+const std::string& ByteToStandIn(uint8_t byte) { return TheStandIns().text[byte]; }
+
+int StandInToByte(uint32_t code_point) { return code_point < 512 ? TheStandIns().byte[code_point] : -1; }
+
+}  // namespace tranche

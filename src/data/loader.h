@@ -1,21 +1,27 @@
-// Micro-batches from tokenized corpora, in an order that is a function of (seed, global sample index) alone: no rank, thread, worker
-// or restart changes it, and any step can be asked for directly. The state of a run is its step number.
+// Micro-batches from tokenized corpora, in an order that is a function of (seed, global sample
+// index) alone: no rank, thread, worker or restart changes it, and any step can be asked for
+// directly. The state of a run is its step number.
 //
-// A sample is one sequence of at most sequence_length rows. Sample g of a run belongs to step g / global_batch_size. Within a step,
-// micro-batch `slot` holds samples [slot * micro_batch_size, (slot + 1) * micro_batch_size) of the global batch; of R ranks, rank r
-// takes slots r, r + R, r + 2R, … .
+// A sample is one sequence of at most sequence_length rows. Sample g of a run belongs to step g /
+// global_batch_size. Within a step, micro-batch `slot` holds samples [slot * micro_batch_size,
+// (slot + 1) * micro_batch_size) of the global batch; of R ranks, rank r takes slots r, r + R, r +
+// 2R, … .
 //
 // What a sample is:
-//   concat    clm: rows [j L, (j+1) L) of the source's token stream with the next token as label; the last sample is shorter, nothing
-//             is lost. mlm: [CLS] + L - 2 tokens + [SEP]; with document_mask each document's part is wrapped by itself.
-//   best_fit  documents cut into pieces that fit, pieces packed into sequences by best fit decreasing.
-//   none      a piece of one document each.
-// Labels of best_fit and none stay inside the document; those of concat do so where document_mask is on. A document's first token is
-// then never a label, so an epoch predicts sum(length - 1) tokens. Documents come from the index, never from the EOS id.
+//   concat    clm: rows [j L, (j+1) L) of the source's token stream with the next token as label;
+//   the last sample is shorter, nothing
+//             is lost. mlm: [CLS] + L - 2 tokens + [SEP]; with document_mask each document's part
+//             is wrapped by itself.
+//   best_fit  documents cut into pieces that fit, pieces packed into sequences by best fit
+//   decreasing. none      a piece of one document each.
+// Labels of best_fit and none stay inside the document; those of concat do so where document_mask
+// is on. A document's first token is then never a label, so an epoch predicts sum(length - 1)
+// tokens. Documents come from the index, never from the EOS id.
 //
-// A blend without weights is one long source: an epoch is every sample once. With weights, sample g comes from the source whose
-// share is due, so every prefix of the run holds the sources in proportion to within one sample per source; each source goes
-// through epochs of its own. Every epoch is shuffled anew.
+// A blend without weights is one long source: an epoch is every sample once. With weights, sample g
+// comes from the source whose share is due, so every prefix of the run holds the sources in
+// proportion to within one sample per source; each source goes through epochs of its own. Every
+// epoch is shuffled anew.
 #pragma once
 
 #include <cstdint>
@@ -32,8 +38,8 @@ namespace tranche {
 enum class Objective { kClm, kMlm };
 enum class Packing { kConcat, kBestFit, kNone };
 enum class DataSplit { kAll, kTrain, kValidation };
-// kMegatron: PREFIX.bin + PREFIX.idx. kTokens: one .bin of llm.c (known by its magic number) or bare ids as nanoGPT writes them.
-// kAuto: megatron where PREFIX.idx stands beside it, else tokens.
+// kMegatron: PREFIX.bin + PREFIX.idx. kTokens: one .bin of llm.c (known by its magic number) or
+// bare ids as nanoGPT writes them. kAuto: megatron where PREFIX.idx stands beside it, else tokens.
 enum class TokenFormat { kAuto, kMegatron, kTokens };
 
 struct SourceOptions {
@@ -45,24 +51,30 @@ struct SourceOptions {
 struct LoaderOptions {
   std::vector<SourceOptions> sources;
   TokenFormat format = TokenFormat::kAuto;
-  std::string token_dtype;             // of bare ids: "uint16", "uint32" or "int32"; empty where files say it themselves
-  int64_t sequence_length = 0;         // rows, with [CLS] and [SEP]
+  std::string token_dtype;  // of bare ids: "uint16", "uint32" or "int32"; empty where files say it
+                            // themselves
+  int64_t sequence_length = 0;  // rows, with [CLS] and [SEP]
   Objective objective = Objective::kClm;
-  double mlm_probability = 0.15;       // (0, 1]
-  bool whole_word_mask = false;        // choose words, not tokens
-  bool next_sentence = false;          // mlm: [CLS] A [SEP] B [SEP] with a label; needs shuffle and packing none
+  double mlm_probability = 0.15;  // (0, 1]
+  bool whole_word_mask = false;   // choose words, not tokens
+  bool next_sentence =
+      false;  // mlm: [CLS] A [SEP] B [SEP] with a label; needs shuffle and packing none
   Packing packing = Packing::kConcat;
-  bool document_mask = false;          // attention and positions begin anew at each document; needs an index
-  bool eod_loss = true;                // false: the EOS that ends a document is not a label
+  bool document_mask =
+      false;             // attention and positions begin anew at each document; needs an index
+  bool eod_loss = true;  // false: the EOS that ends a document is not a label
   bool shuffle = true;
-  uint64_t seed = 0;                   // of order and masks
-  DataSplit split = DataSplit::kAll;   // kTrain: the documents before the cut, kValidation: those behind it
-  double validation_fraction = 0;      // of the tokens, from the end; the cut is moved to the next document
-  int64_t epochs = 0;                  // > 0: samples from epochs * samples_per_epoch on are absent. 0: without end
-  int64_t global_batch_size = 0;       // sequences
-  int64_t micro_batch_size = 0;        // sequences; divides global_batch_size
-  int64_t vocab_rows = 0;              // ids at or above it are refused: the rows of the model's embedding
-  const Tokenizer* tokenizer = nullptr;  // not owned, outlives the loader; needed by mlm and eod_loss = false; compared with the data's
+  uint64_t seed = 0;  // of order and masks
+  DataSplit split =
+      DataSplit::kAll;  // kTrain: the documents before the cut, kValidation: those behind it
+  double validation_fraction =
+      0;               // of the tokens, from the end; the cut is moved to the next document
+  int64_t epochs = 0;  // > 0: samples from epochs * samples_per_epoch on are absent. 0: without end
+  int64_t global_batch_size = 0;  // sequences
+  int64_t micro_batch_size = 0;   // sequences; divides global_batch_size
+  int64_t vocab_rows = 0;  // ids at or above it are refused: the rows of the model's embedding
+  const Tokenizer* tokenizer = nullptr;  // not owned, outlives the loader; needed by mlm and
+                                         // eod_loss = false; compared with the data's
 };
 
 // From the options alone: no file is opened.
@@ -73,14 +85,16 @@ class Loader {
  public:
   virtual ~Loader() = default;
 
-  // Opens and checks every source: sizes, offsets, types, ids below vocab_rows, the tokenizer it was made with.
+  // Opens and checks every source: sizes, offsets, types, ids below vocab_rows, the tokenizer it
+  // was made with.
   static absl::StatusOr<std::unique_ptr<Loader>> Create(const LoaderOptions& options);
 
   // slot in [0, slots()).
   virtual absl::StatusOr<MicroBatch> Get(int64_t step, int64_t slot) const = 0;
   int64_t slots() const { return options_.global_batch_size / options_.micro_batch_size; }
 
-  // Labels in the whole global batch of a step, and in one slot: what the loss is divided by. Zero is legal.
+  // Labels in the whole global batch of a step, and in one slot: what the loss is divided by. Zero
+  // is legal.
   virtual absl::StatusOr<int64_t> PredictedTokens(int64_t step) const = 0;
   virtual absl::StatusOr<int64_t> PredictedTokens(int64_t step, int64_t slot) const = 0;
 
@@ -92,11 +106,12 @@ class Loader {
   // What an epoch holds and what it leaves out, for the start of a run.
   struct SourceReport {
     std::string path;
-    double share = 0;             // of the samples
+    double share = 0;  // of the samples
     int64_t tokens = 0, documents = 0, samples = 0;
-    int64_t unused_tokens = 0;    // in no row and no label of an epoch
-    std::string unused_reason;    // "documents of one token have nothing to predict"; empty where none is unused
-    double bytes_per_token = 0;   // from PREFIX.meta.json; 0 unknown
+    int64_t unused_tokens = 0;   // in no row and no label of an epoch
+    std::string unused_reason;   // "documents of one token have nothing to predict"; empty where
+                                 // none is unused
+    double bytes_per_token = 0;  // from PREFIX.meta.json; 0 unknown
   };
   virtual const std::vector<SourceReport>& report() const = 0;
   // XXH3-128 over names, sizes and options that decide the order: a resumed run compares it.

@@ -1,0 +1,1 @@
+tranche_test(data_text_test data)

@@ -1,0 +1,415 @@
+#include "model/model_config.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/status.h"
+#include "base/text.h"
+#include "model/config_families.h"
+#include "model/config_reader.h"
+#include "model/config_rope.h"
+
+namespace tranche {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Larger sizes than any model has: they keep products of two of them inside 64 bits and hostile files small in memory.
+constexpr int64_t kMaxWidth = int64_t{1} << 24;
+constexpr int64_t kMaxRows = int64_t{1} << 31;
+constexpr int64_t kMaxLayers = 4096;
+constexpr int64_t kMaxToken = int64_t{1} << 40;
+
+Activation ReadActivation(const ConfigReader& reader, absl::string_view key, absl::string_view otherwise) {
+  static const auto* names = new std::vector<std::pair<std::string, Activation>>{
+      {"gelu", Activation::kGelu},          {"gelu_python", Activation::kGelu},
+      {"gelu_new", Activation::kGeluTanh},  {"gelu_pytorch_tanh", Activation::kGeluTanh},
+      {"gelu_fast", Activation::kGeluTanh}, {"silu", Activation::kSilu},
+      {"swish", Activation::kSilu},         {"quick_gelu", Activation::kQuickGelu},
+      {"relu", Activation::kRelu}};
+  const std::string name = reader.String(key, otherwise);
+  std::vector<std::string> known;
+  for (const auto& [candidate, activation] : *names) {
+    if (candidate == name) return activation;
+    known.push_back(candidate);
+  }
+  reader.Error(key, absl::StrCat("unknown activation \"", name, "\"", DidYouMean(name, known), "; known: ",
+                                 absl::StrJoin(known, ", ")));
+  return Activation::kGelu;
+}
+
+// Which family the file describes: model_type, or architectures where that is missing; nullptr with faults noted.
+const ConfigFamily* ResolveFamily(const ConfigReader& reader, ModelConfig& config) {
+  const std::string type = reader.String("model_type", "");
+  const std::vector<std::string> architectures = reader.Strings("architectures");
+  const ConfigFamily* family = FindFamily(type);
+  if (family == nullptr && type.empty() && !architectures.empty()) family = FindFamilyOfArchitecture(architectures[0]);
+  if (family == nullptr) {
+    std::vector<std::string> known;
+    for (const ConfigFamily& each : Families()) known.emplace_back(each.model_type);
+    const std::string list = absl::StrJoin(known, ", ");
+    if (absl::StrContains(type, "phi-msft") || absl::StrContains(type, "mixformer")) {
+      reader.Error("model_type", absl::StrCat("\"", type, "\" is phi's old format with remote code; take the newer \"phi\" files"));
+    } else if (!type.empty()) {
+      reader.Error("model_type", absl::StrCat("\"", type, "\" is not supported", DidYouMean(type, known), "; known: ", list));
+    } else if (!architectures.empty()) {
+      reader.Error("architectures", absl::StrCat("\"", architectures[0], "\" is not supported and model_type is missing; known "
+                                                 "model types: ", list));
+    } else {
+      reader.Error("model_type", absl::StrCat("is missing, and architectures too; known: ", list));
+    }
+    return nullptr;
+  }
+  config.model_type = std::string(family->model_type);
+  config.architecture = architectures.empty() ? family->architectures[0] : architectures[0];
+  const auto& accepted = family->architectures;
+  if (std::find(accepted.begin(), accepted.end(), config.architecture) == accepted.end()) {
+    reader.Error("architectures", absl::StrCat("\"", config.architecture, "\" is not supported for model_type \"",
+                                               family->model_type, "\"; supported: ", absl::StrJoin(accepted, ", ")));
+  }
+  return family;
+}
+
+void RefuseUnsupported(const ConfigReader& reader, const ConfigFamily& family) {
+  for (const char* key : {"is_decoder", "add_cross_attention", "is_encoder_decoder", "use_bidirectional_attention"}) {
+    if (reader.Bool(key, false)) reader.Error(key, "true is not supported");
+  }
+  if (reader.Has("quantization_config")) {
+    reader.Error("quantization_config", "quantised weights are not supported; take the float32, float16 or bfloat16 files");
+  }
+  if (const auto* pruned = reader.Find("pruned_heads"); pruned != nullptr && !pruned->empty()) {
+    reader.Error("pruned_heads", "pruned heads are not supported");
+  }
+  if (family.model_type == "bert" || family.model_type == "roberta") {
+    const std::string kind = reader.String("position_embedding_type", "absolute");
+    if (kind != "absolute") {
+      reader.Error("position_embedding_type", absl::StrCat("\"", kind, "\" is not supported, only \"absolute\""));
+    }
+  }
+}
+
+void ReadSizes(const ConfigReader& reader, const ConfigFamily& family, ModelConfig& config) {
+  config.vocab_size = reader.Int("vocab_size", family.vocab_size, 1, kMaxRows);
+  config.hidden_size = reader.Int("hidden_size", family.hidden_size, 1, kMaxWidth);
+  config.intermediate_size = reader.Int("intermediate_size", family.intermediate_size, 1, kMaxWidth);
+  config.num_layers = reader.Int("num_hidden_layers", family.num_layers, 1, kMaxLayers);
+  config.num_heads = reader.Int("num_attention_heads", family.num_heads, 1, 65536);
+  config.max_positions = reader.Int("max_position_embeddings", family.max_positions, 1, kMaxRows);
+  config.norm_eps = reader.Number(family.norm_eps_key, family.norm_eps, 0, 1);
+  config.init_std = reader.Number("initializer_range", 0.02, 0, 1);
+  config.output_init_std = config.init_std;
+  config.tied = reader.Bool("tie_word_embeddings", family.tied);
+  config.activation = ReadActivation(reader, family.activation_key, family.activation);
+
+  const bool own_head_dim = std::find(family.own_keys.begin(), family.own_keys.end(), "head_dim") != family.own_keys.end();
+  const int64_t given = reader.Int("head_dim", own_head_dim ? family.head_dim : 0, 1, 65536);
+  const bool divides = config.hidden_size % config.num_heads == 0;
+  if (given > 0 && own_head_dim) {
+    config.head_dim = given;
+  } else if (!divides) {
+    reader.Error("num_attention_heads", absl::StrFormat("head_dim = hidden_size / num_attention_heads = %d / %d is not whole",
+                                                        config.hidden_size, config.num_heads));
+    config.head_dim = 2;
+  } else {
+    config.head_dim = config.hidden_size / config.num_heads;
+    if (given > 0 && given != config.head_dim) {
+      reader.Error("head_dim", absl::StrFormat("%d contradicts hidden_size / num_attention_heads = %d / %d = %d, which a %s model "
+                                               "uses", given, config.hidden_size, config.num_heads, config.head_dim,
+                                               family.model_type));
+    }
+  }
+  config.num_kv_heads = config.num_heads;
+  if (config.head_dim * config.num_heads > kMaxWidth) {
+    reader.Error("head_dim", absl::StrFormat("num_attention_heads %d * head_dim %d exceeds %d", config.num_heads, config.head_dim,
+                                             kMaxWidth));
+  }
+}
+
+void ReadTokens(const ConfigReader& reader, const ConfigFamily& family, ModelConfig& config) {
+  // A documented default that lies beyond a small vocabulary is no padding row; -1 says "none" in older Llama files.
+  config.pad_token_id = reader.Int("pad_token_id", family.pad < config.vocab_size ? family.pad : -1, -1, kMaxToken);
+  if (config.pad_token_id >= config.vocab_size) {
+    reader.Error("pad_token_id", absl::StrFormat("%d must be below vocab_size %d", config.pad_token_id, config.vocab_size));
+  }
+  config.bos_token_id = reader.Int("bos_token_id", family.bos, -1, kMaxToken);
+  config.eos_token_ids = reader.Ints("eos_token_id", family.eos >= 0 ? std::vector<int64_t>{family.eos} : std::vector<int64_t>{});
+  for (const int64_t id : config.eos_token_ids) {
+    if (id < -1) reader.Error("eos_token_id", absl::StrFormat("%d is no token", id));
+  }
+  config.eos_token_ids.erase(std::remove(config.eos_token_ids.begin(), config.eos_token_ids.end(), -1),
+                             config.eos_token_ids.end());
+
+  // Files of transformers 4 say torch_dtype, of 5 dtype; the newer wins there, and every tensor is read by its own type anyway.
+  for (const char* key : {"torch_dtype", "dtype"}) {
+    std::string name = reader.String(key, "");
+    name = std::string(absl::StripPrefix(name, "torch."));
+    if (name.empty() || name == "auto") continue;
+    if (name != "float32" && name != "bfloat16" && name != "float16" && name != "float64") {
+      reader.Error(key, absl::StrCat("\"", name, "\" is not supported; known: float32, bfloat16, float16"));
+    }
+    config.dtype = name;
+  }
+}
+
+double Probability(const ConfigReader& reader, absl::string_view key, double otherwise) {
+  const double p = reader.Number(key, otherwise, 0, 1);
+  if (p == 1) reader.Error(key, "1 would drop everything; it must be below 1");
+  return p;
+}
+
+void ReadKvHeads(const ConfigReader& reader, ModelConfig& config) {
+  config.num_kv_heads = reader.Int("num_key_value_heads", config.num_heads, 1, 65536);
+  if (config.num_heads % config.num_kv_heads != 0) {
+    reader.Error("num_key_value_heads", absl::StrFormat("num_attention_heads %d %% num_key_value_heads %d = %d, must be 0",
+                                                        config.num_heads, config.num_kv_heads,
+                                                        config.num_heads % config.num_kv_heads));
+  }
+}
+
+// layer_types, or nothing where absent or faulty: true for sliding layers.
+std::vector<bool> ReadLayerTypes(const ConfigReader& reader, const ModelConfig& config) {
+  const std::vector<std::string> names = reader.Strings("layer_types");
+  std::vector<bool> sliding;
+  if (names.empty()) return sliding;
+  if (static_cast<int64_t>(names.size()) != config.num_layers) {
+    reader.Error("layer_types", absl::StrFormat("has %d entries, num_hidden_layers is %d", names.size(), config.num_layers));
+    return sliding;
+  }
+  for (const std::string& name : names) {
+    if (name != "full_attention" && name != "sliding_attention") {
+      reader.Error("layer_types", absl::StrCat("\"", name, "\" is not supported; known: full_attention, sliding_attention"));
+      return {};
+    }
+    sliding.push_back(name == "sliding_attention");
+  }
+  return sliding;
+}
+
+void ReadBert(const ConfigReader& reader, ModelConfig& config) {
+  const bool roberta = config.model_type == "roberta";
+  config.norm_place = NormPlace::kPost;
+  config.embedding_norm = true;
+  config.final_norm = false;
+  config.position_kind = PositionKind::kLearned;
+  config.num_token_types = reader.Int("type_vocab_size", 2, 1, kMaxWidth);
+  config.causal = false;
+  config.qkv_bias = config.attention_output_bias = config.mlp_bias = true;
+  config.embedding_dropout = config.attention_output_dropout = config.mlp_output_dropout =
+      Probability(reader, "hidden_dropout_prob", 0.1);
+  config.attention_dropout = Probability(reader, "attention_probs_dropout_prob", 0.1);
+  config.head = HeadKind::kMasked;
+  config.decoder_bias = true;
+  config.transform_activation = roberta ? Activation::kGelu : config.activation;
+  config.next_sentence_head = config.architecture == "BertForPreTraining";
+  if (roberta) {
+    config.positions_skip_pad = config.pad_token_id >= 0;
+    config.position_offset = config.pad_token_id + 1;
+    if (config.position_offset >= config.max_positions) {
+      reader.Error("max_position_embeddings",
+                   absl::StrFormat("max_position_embeddings %d - (pad_token_id %d + 1) leaves no position for a token",
+                                   config.max_positions, config.pad_token_id));
+    }
+  }
+}
+
+void ReadModernBert(const ConfigReader& reader, ModelConfig& config) {
+  config.embedding_norm = true;
+  config.norm_bias = config.transform_norm_bias = reader.Bool("norm_bias", false);
+  config.causal = false;
+  config.qkv_bias = config.attention_output_bias = reader.Bool("attention_bias", false);
+  config.mlp_bias = reader.Bool("mlp_bias", false);
+  config.gated = true;
+  config.embedding_dropout = Probability(reader, "embedding_dropout", 0);
+  config.attention_dropout = config.attention_output_dropout = Probability(reader, "attention_dropout", 0);
+  config.mlp_inner_dropout = Probability(reader, "mlp_dropout", 0);
+  config.head = HeadKind::kMasked;
+  config.decoder_bias = reader.Bool("decoder_bias", true);
+  config.transform_bias = reader.Bool("classifier_bias", false);
+  config.transform_activation = ReadActivation(reader, "classifier_activation", "gelu");
+  config.init_cutoff = reader.Number("initializer_cutoff_factor", 2, 0.1, 100);
+  config.output_init_std = config.init_std / std::sqrt(2.0 * static_cast<double>(config.num_layers));
+
+  const int64_t every = reader.Int("global_attn_every_n_layers", 3, 1, kMaxLayers);
+  const int64_t window = reader.Int("local_attention", 128, 2, kMaxRows);
+  std::vector<bool> sliding(config.num_layers);
+  for (int64_t i = 0; i < config.num_layers; ++i) sliding[i] = i % every != 0;
+  if (const std::vector<bool> named = ReadLayerTypes(reader, config); !named.empty()) {
+    if (reader.Has("global_attn_every_n_layers") && named != sliding) {
+      reader.Error("layer_types", absl::StrFormat("contradicts global_attn_every_n_layers: %d; keep one of them", every));
+    }
+    sliding = named;
+  }
+  for (int64_t i = 0; i < config.num_layers; ++i) {
+    config.layers[i] = {.window = sliding[i] ? window / 2 : 0, .rope = sliding[i] ? 1 : 0, .attention_norm = i > 0};
+  }
+}
+
+void ReadPhi(const ConfigReader& reader, ModelConfig& config) {
+  ReadKvHeads(reader, config);
+  config.parallel_residual = true;
+  config.qkv_bias = config.attention_output_bias = config.mlp_bias = config.decoder_bias = true;
+  config.qk_norm = reader.Bool("qk_layernorm", false) ? QkNorm::kLayerNorm : QkNorm::kNone;
+  config.embedding_dropout = Probability(reader, "embd_pdrop", 0);
+  config.attention_dropout = Probability(reader, "attention_dropout", 0);
+  config.attention_output_dropout = config.mlp_output_dropout = Probability(reader, "resid_pdrop", 0);
+}
+
+// phi-3, Llama and Qwen: RMSNorm before attention and a gated mlp.
+void ReadGatedDecoder(const ConfigReader& reader, ModelConfig& config) {
+  ReadKvHeads(reader, config);
+  config.norm_kind = NormKind::kRmsNorm;
+  config.norm_bias = false;
+  config.gated = true;
+  config.attention_dropout = Probability(reader, "attention_dropout", 0);
+  if (config.model_type == "phi3") {
+    // transformers reads embd_pdrop here too and applies it nowhere.
+    config.attention_output_dropout = config.mlp_output_dropout = Probability(reader, "resid_pdrop", 0);
+    const int64_t window = reader.Int("sliding_window", 0, 1, kMaxToken);
+    for (LayerConfig& layer : config.layers) layer.window = window;
+  } else if (config.model_type == "llama") {
+    config.qkv_bias = config.attention_output_bias = reader.Bool("attention_bias", false);
+    config.mlp_bias = reader.Bool("mlp_bias", false);
+  } else if (config.model_type == "qwen3") {
+    config.qk_norm = QkNorm::kRmsNorm;
+    config.qkv_bias = config.attention_output_bias = reader.Bool("attention_bias", false);
+  } else {
+    config.qkv_bias = true;
+  }
+}
+
+void ReadQwenWindows(const ConfigReader& reader, ModelConfig& config) {
+  const bool uses_window = reader.Bool("use_sliding_window", false);
+  const int64_t window = reader.Int("sliding_window", 4096, 1, kMaxToken);
+  const int64_t first = reader.Int("max_window_layers", 28, 0, kMaxToken);
+  std::vector<bool> sliding(config.num_layers);
+  for (int64_t i = 0; i < config.num_layers; ++i) sliding[i] = uses_window && i >= first;
+  if (const std::vector<bool> named = ReadLayerTypes(reader, config); !named.empty() && named != sliding) {
+    if (!uses_window) {
+      reader.Error("layer_types", "names sliding_attention, but use_sliding_window is false; keep one of them");
+    } else if (reader.Has("max_window_layers")) {
+      reader.Error("layer_types", absl::StrFormat("contradicts max_window_layers: %d; keep one of them", first));
+    }
+    sliding = named;
+  }
+  for (int64_t i = 0; i < config.num_layers; ++i) config.layers[i].window = sliding[i] ? window : 0;
+}
+
+}  // namespace
+
+absl::StatusOr<ModelConfig> ParseModelConfig(const Json& json, const std::string& source) {
+  if (!json.is_object()) {
+    return absl::InvalidArgumentError(absl::StrCat(source, ": must be an object, not ", ShortJson(json)));
+  }
+  std::vector<std::string> errors;
+  const ConfigReader reader(json, "", &errors);
+  ModelConfig config;
+  if (const ConfigFamily* family = ResolveFamily(reader, config)) {
+    RefuseUnsupported(reader, *family);
+    ReadSizes(reader, *family, config);
+    ReadTokens(reader, *family, config);
+    config.layers.resize(config.num_layers);
+    if (config.model_type == "bert" || config.model_type == "roberta") {
+      ReadBert(reader, config);
+    } else if (config.model_type == "modernbert") {
+      ReadModernBert(reader, config);
+    } else if (config.model_type == "phi") {
+      ReadPhi(reader, config);
+    } else {
+      ReadGatedDecoder(reader, config);
+      if (absl::StartsWith(config.model_type, "qwen")) ReadQwenWindows(reader, config);
+    }
+    if (config.position_kind == PositionKind::kRotary) ParseRope(reader, *family, config);
+  }
+  if (errors.empty()) return config;
+  for (std::string& error : errors) error = absl::StrCat(source, ": ", error);
+  errors.erase(std::unique(errors.begin(), errors.end()), errors.end());
+  return absl::InvalidArgumentError(absl::StrJoin(errors, "\n"));
+}
+
+absl::StatusOr<ModelConfig> ReadModelConfig(const std::string& path) {
+  const std::string file = IsDirectory(path) ? JoinPath(path, "config.json") : path;
+  TRANCHE_ASSIGN_OR_RETURN(const std::string text, ReadFile(file));
+  TRANCHE_ASSIGN_OR_RETURN(const Json json, ParseOrderedJson(text, file));
+  return ParseModelConfig(json, file);
+}
+
+std::vector<std::string> ModelConfigKeys(absl::string_view model_type) {
+  std::vector<std::string> keys = CommonConfigKeys();
+  for (const ConfigFamily& family : Families()) {
+    if (!model_type.empty() && family.model_type != model_type) continue;
+    std::vector<std::string> own = family.own_keys;
+    own.emplace_back(family.norm_eps_key);
+    own.emplace_back(family.activation_key);
+    for (std::string& key : own) {
+      if (std::find(keys.begin(), keys.end(), key) == keys.end()) keys.push_back(std::move(key));
+    }
+  }
+  return keys;
+}
+
+Json ExportedConfig(const Json& source, const ModelConfig& config, absl::string_view dtype) {
+  Json json = source;
+  bool declared = false;
+  for (const char* key : {"torch_dtype", "dtype"}) {
+    if (json.contains(key)) json[key] = std::string(dtype), declared = true;
+  }
+  if (!declared) json["torch_dtype"] = std::string(dtype);
+  for (const auto& [key, value] : {std::pair{"model_type", Json(config.model_type)},
+                                   std::pair{"architectures", Json::array({config.architecture})}}) {
+    if (!json.contains(key) || json[key].is_null()) json[key] = value;
+  }
+  CompleteRopeKeys(config, json);
+  return json;
+}
+
+std::string ConfigText(const Json& config) {
+  return config.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+const char* Name(Activation activation) {
+  switch (activation) {
+    case Activation::kGelu:
+      return "gelu";
+    case Activation::kGeluTanh:
+      return "gelu_tanh";
+    case Activation::kSilu:
+      return "silu";
+    case Activation::kQuickGelu:
+      return "quick_gelu";
+    case Activation::kRelu:
+      return "relu";
+    case Activation::kTanh:
+      return "tanh";
+    case Activation::kNone:
+      return "none";
+  }
+  return "";
+}
+
+const char* Name(RopeType type) {
+  switch (type) {
+    case RopeType::kDefault:
+      return "default";
+    case RopeType::kLinear:
+      return "linear";
+    case RopeType::kDynamic:
+      return "dynamic";
+    case RopeType::kLlama3:
+      return "llama3";
+    case RopeType::kYarn:
+      return "yarn";
+    case RopeType::kLongRope:
+      return "longrope";
+  }
+  return "";
+}
+
+}  // namespace tranche

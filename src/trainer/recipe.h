@@ -29,7 +29,7 @@ struct Rule {
   bool above_low = false;   // low itself is not allowed
   bool below_high = false;  // high itself is not allowed
   std::vector<std::string> allowed;
-  bool is_path = false;
+  bool is_path = false;  // then `allowed` are words that are no paths
   bool required = false;
 
   static Rule Any() { return {}; }
@@ -78,9 +78,9 @@ struct ModelRecipe {
   std::string path;
   std::string init = "pretrained";
   bool fresh_head = false;
-  nlohmann::json overrides = nlohmann::json::object();
-  nlohmann::json config =
-      nlohmann::json::object();  // every other key of the section: config.json's own keys
+  nlohmann::ordered_json overrides = nlohmann::ordered_json::object();
+  nlohmann::ordered_json config =
+      nlohmann::ordered_json::object();  // every other key of the section: config.json's own keys
 
   bool operator==(const ModelRecipe&) const = default;
   template <typename Self, typename Visitor>
@@ -122,7 +122,7 @@ struct TokenizerRecipe {
 
 struct DataSource {
   std::string path;
-  double weight = 1;
+  std::optional<double> weight;
 
   bool operator==(const DataSource&) const = default;
   template <typename Self, typename Visitor>
@@ -131,16 +131,20 @@ struct DataSource {
           "The dataset: PREFIX of PREFIX.bin and PREFIX.idx (megatron) or a file (tokens).",
           Rule::Path().Required());
     visit("weight", self.weight,
-          "Share of the samples drawn from it, relative to the other sources.", Rule::Above(0));
+          "Its share of the samples, relative to the other sources; given for all sources or for "
+          "none (then an epoch is every "
+          "sample of all of them once).",
+          Rule::Above(0));
   }
 };
 
 struct DataRecipe {
-  std::string format = "megatron";
+  std::string format = "auto";
   std::string token_dtype = "auto";
   int64_t sequence_length = 0;
   std::vector<DataSource> sources;
-  double validation_share = 0;
+  double validation_fraction = 0;
+  bool next_sentence = false;
   std::string objective = "clm";
   double mlm_probability = 0.15;
   bool whole_word_mask = false;
@@ -154,18 +158,23 @@ struct DataRecipe {
   template <typename Self, typename Visitor>
   static void VisitFields(Self& self, Visitor& visit) {
     visit("format", self.format,
-          "megatron: .bin with .idx; tokens: one raw token file as llm.c and nanoGPT write it.",
+          "megatron: PREFIX.bin with PREFIX.idx; tokens: one file of ids as llm.c and nanoGPT "
+          "write it; auto: megatron where "
+          "PREFIX.idx exists.",
+          Rule::OneOf({"auto", "megatron", "tokens"}));
+  tokens: one raw token file as llm.c and nanoGPT write it.",
           Rule::OneOf({"megatron", "tokens"}));
     visit("token_dtype", self.token_dtype,
-          "Type of a raw token file's ids; auto: from the llm.c header, which nanoGPT's files do "
+          "Type of a bare token file's ids; auto: the file says it (llm.c's do, nanoGPT's do not).",
+          Rule::OneOf({"auto", "uint16", "uint32", "int32"})); auto: from the llm.c header, which nanoGPT's files do "
           "not have.",
           Rule::OneOf({"auto", "uint16", "uint32"}));
     visit("sequence_length", self.sequence_length,
           "Tokens per sample, at most the model's positions.", Rule::AtLeast(1).Required());
     visit("sources", self.sources, "The training datasets and their weights.",
           Rule::Any().Required());
-    visit("validation_share", self.validation_share,
-          "Share of each source's documents, from its end, that is held out and evaluated as set "
+    visit("validation_fraction", self.validation_fraction,
+          "Share of each source's tokens, from its end, that is held out and evaluated as set "
           "\"held_out\".",
           Rule::Between(0, 1).BelowHigh());
     visit("objective", self.objective, "clm: predict the next token; mlm: predict masked tokens.",
@@ -175,6 +184,10 @@ struct DataRecipe {
           "% stay).",
           Rule::Between(0, 1).AboveLow());
     visit("whole_word_mask", self.whole_word_mask, "Choose whole words instead of single tokens.",
+          Rule::Any());
+    visit("next_sentence", self.next_sentence,
+          "mlm: samples are sentence pairs with a label for the next-sentence head; needs shuffle "
+          "and packing = \"none\".",
           Rule::Any());
     visit("packing", self.packing,
           "concat: documents in one stream cut into samples; best_fit: whole documents packed "
@@ -332,10 +345,9 @@ struct CheckpointRecipe {
           Rule::AtLeast(1));
     visit("resume", self.resume,
           "auto: go on from the newest whole checkpoint of output_dir, if any; never: refuse a "
-          "folder that has one; or "
-          "the path "
-          "of a checkpoint.",
-          Rule::Path());
+          "folder "
+          "that has one; or the path of a checkpoint.",
+          Rule{.allowed = {"auto", "never"}, .is_path = true});
     visit("export_hf", self.export_hf,
           "last: write a Hugging Face folder to output_dir/export at the end.",
           Rule::OneOf({"never", "last"}));
@@ -413,8 +425,8 @@ struct Recipe {
 // Same values, wherever they came from.
 bool SameValues(const Recipe& a, const Recipe& b);
 
-// Which files must exist for what the recipe is wanted for: none (to print it), the model's and
-// tokenizer's (plan), all (train).
+// Which files must exist for what the recipe is wanted for: none (to print it), the model's
+// config.json (plan), all (train).
 enum class RecipeFiles { kNone, kModel, kAll };
 
 // Reads a recipe file and applies `sets` ("section.key=value", the value in TOML syntax or bare)
@@ -426,6 +438,10 @@ absl::StatusOr<Recipe> LoadRecipe(const std::string& path, absl::Span<const std:
 // `source`.
 absl::StatusOr<Recipe> ParseRecipe(absl::string_view text, const std::string& source,
                                    absl::Span<const std::string> sets, RecipeFiles files);
+
+// The model's config.json: that of model.path with the overrides, or the keys of [model]. NotFound
+// where the folder has none.
+absl::StatusOr<nlohmann::ordered_json> RecipeModelConfig(const Recipe& recipe);
 
 // The resolved recipe: every value that has an effect, each with its origin as a comment. It is a
 // valid recipe for the same run.

@@ -157,18 +157,14 @@ struct DataRecipe {
   bool operator==(const DataRecipe&) const = default;
   template <typename Self, typename Visitor>
   static void VisitFields(Self& self, Visitor& visit) {
-    visit("format", self.format,
-          "megatron: PREFIX.bin with PREFIX.idx; tokens: one file of ids as llm.c and nanoGPT "
-          "write it; auto: megatron where "
-          "PREFIX.idx exists.",
-          Rule::OneOf({"auto", "megatron", "tokens"}));
-  tokens: one raw token file as llm.c and nanoGPT write it.",
-          Rule::OneOf({"megatron", "tokens"}));
+    visit(
+        "format", self.format,
+        "megatron: PREFIX.bin with PREFIX.idx; tokens: one file of ids as llm.c and nanoGPT write "
+        "it; auto: megatron where PREFIX.idx exists.",
+        Rule::OneOf({"auto", "megatron", "tokens"}));
     visit("token_dtype", self.token_dtype,
           "Type of a bare token file's ids; auto: the file says it (llm.c's do, nanoGPT's do not).",
-          Rule::OneOf({"auto", "uint16", "uint32", "int32"})); auto: from the llm.c header, which nanoGPT's files do "
-          "not have.",
-          Rule::OneOf({"auto", "uint16", "uint32"}));
+          Rule::OneOf({"auto", "uint16", "uint32", "int32"}));
     visit("sequence_length", self.sequence_length,
           "Tokens per sample, at most the model's positions.", Rule::AtLeast(1).Required());
     visit("sources", self.sources, "The training datasets and their weights.",

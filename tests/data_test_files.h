@@ -29,6 +29,7 @@ class TempDir {
   std::string File(const std::string& name) const { return path_ + "/" + name; }
   std::string Write(const std::string& name, const std::string& bytes) const {
     std::filesystem::create_directories(std::filesystem::path(File(name)).parent_path());
+    std::filesystem::remove(File(name));  // truncating in place makes some file systems flush
     std::ofstream(File(name), std::ios::binary) << bytes;
     return File(name);
   }
@@ -57,10 +58,11 @@ inline std::string Gzip(const std::string& text) {
   return out;
 }
 
-// Where the fixtures are, or empty where they are absent.
-inline std::string SharedDir() {
+// The folder of the fixtures, or empty where it is absent.
+inline std::string FixturesDir() {
   const char* given = std::getenv("TRANCHE_SHARED");
-  const std::string path = given != nullptr ? given : TRANCHE_SOURCE_DIR "/../shared";
+  const std::string path =
+      std::string(given != nullptr ? given : TRANCHE_SOURCE_DIR "/../shared") + "/fixtures";
   return std::filesystem::is_directory(path) ? path : "";
 }
 

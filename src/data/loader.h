@@ -31,6 +31,7 @@
 
 #include "absl/status/statusor.h"
 #include "data/batch.h"
+#include "data/token_file.h"
 #include "data/tokenizer.h"
 
 namespace tranche {
@@ -38,9 +39,6 @@ namespace tranche {
 enum class Objective { kClm, kMlm };
 enum class Packing { kConcat, kBestFit, kNone };
 enum class DataSplit { kAll, kTrain, kValidation };
-// kMegatron: PREFIX.bin + PREFIX.idx. kTokens: one .bin of llm.c (known by its magic number) or
-// bare ids as nanoGPT writes them. kAuto: megatron where PREFIX.idx stands beside it, else tokens.
-enum class TokenFormat { kAuto, kMegatron, kTokens };
 
 struct SourceOptions {
   std::string path;   // PREFIX, PREFIX.bin or PREFIX.idx

@@ -1,0 +1,1 @@
+tranche_test(attention_test tensor)

@@ -101,8 +101,9 @@ struct AdamWArgs {
   Tensor gradients;   // [1, n] fp32
   Tensor m, v;        // [1, n] fp32: updated
   Tensor control;     // see FinishNorm: scale of the gradient, whether to apply at all
-  float learning_rate = 0;
-  float beta1 = 0.9f, beta2 = 0.999f, eps = 1e-8f, weight_decay = 0;
+  // double: 1 − β of a float 0.999 would be off by 1e-5.
+  double learning_rate = 0;
+  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
   int64_t step = 1;   // 1 for the first: the exponent of the bias corrections
 };
 

@@ -248,6 +248,7 @@ bool HoldsObjects(const Json& object) {
 }  // namespace
 
 void ParseRope(const ConfigReader& reader, const ConfigFamily& family, ModelConfig& config) {
+  reader.Int("original_max_position_embeddings", 0, 2, kMaxPositions);  // checked even where the type does without it
   const bool two_kinds = family.model_type == "modernbert";
   const Json* parameters = reader.Find("rope_parameters");
   const Json* scaling = reader.Find("rope_scaling");

@@ -167,7 +167,8 @@ class Builder {
     const int64_t hidden = config_.hidden_size;
     ParamSpec& token = Matrix("embeddings.token.weight", ParamRole::kTokenEmbedding, {names_.embeddings}, {config_.vocab_size},
                               hidden, config_.init_std);
-    token.init_zero_row = config_.pad_token_id;
+    // ModernBERT draws the padding row like the others.
+    if (config_.init_cutoff == 0) token.init_zero_row = config_.pad_token_id;
     if (config_.tied) token.parts[0].aliases = {names_.decoder + ".weight"};
     if (config_.position_kind == PositionKind::kLearned) {
       ParamSpec& position = Matrix("embeddings.position.weight", ParamRole::kPositionEmbedding, {names_.position},

@@ -1,0 +1,1 @@
+tranche_test(model_format_config_test model)

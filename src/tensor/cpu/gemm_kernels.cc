@@ -1,0 +1,338 @@
+#include "tensor/cpu/gemm_kernels.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "tensor/cpu/gemm_kernels.cc"
+#include "hwy/foreach_target.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "hwy/highway.h"
+#include "tensor/cpu/activation_rows.h"
+#include "tensor/cpu/kernels.h"
+#include "tensor/cpu/vector-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tranche::cpu {
+namespace HWY_NAMESPACE {
+
+// The inner kernel keeps kPanelRows × kPanelVectors sums in registers: 12 of 16 on AVX2, 28 of 32
+// on AVX-512.
+inline constexpr int kPanelVectors = 2;
+inline constexpr int kPanelRows = HWY_TARGET == HWY_AVX3 ? 14 : HWY_TARGET == HWY_AVX2 ? 6 : 4;
+inline constexpr int64_t kPanelCols = kPanelVectors * kLanes;
+static_assert(kPanelRows <= kMaxPanelRows && kPanelCols <= kMaxPanelCols);
+
+// How a block of a is packed: rows of kDepth where a's rows are contiguous in memory, else panels
+// [k][kPanelRows].
+template <bool kByRows>
+struct PackedA {
+  static constexpr int64_t kRowStride = kByRows ? kDepth : 1;
+  static constexpr int64_t kStep = kByRows ? 1 : kPanelRows;
+  // Where row i of the block starts.
+  static int64_t Offset(int64_t i) {
+    return kByRows ? i * kDepth : i / kPanelRows * (kPanelRows * kDepth) + i % kPanelRows;
+  }
+};
+
+// out[r][0 … kPanelCols) (= or +=) Σ_k a[r, k]·b[k, …] for kRows rows.
+template <int kRows, bool kByRows>
+HWY_NOINLINE void Inner(int64_t depth, const float* HWY_RESTRICT a, const float* HWY_RESTRICT b,
+                        bool add, float* HWY_RESTRICT out, int64_t out_stride) {
+  const DF d;
+  VF sums[kRows][kPanelVectors];
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 2
+    for (int v = 0; v < kPanelVectors; ++v) sums[r][v] = hn::Zero(d);
+  }
+#pragma GCC unroll 4
+  for (int64_t k = 0; k < depth; ++k) {
+    const VF b0 = hn::Load(d, b), b1 = hn::Load(d, b + kLanes);
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) {
+      const VF x = hn::Set(d, a[r * PackedA<kByRows>::kRowStride]);
+      sums[r][0] = hn::MulAdd(x, b0, sums[r][0]);
+      sums[r][1] = hn::MulAdd(x, b1, sums[r][1]);
+    }
+    a += PackedA<kByRows>::kStep;
+    b += kPanelCols;
+  }
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 2
+    for (int v = 0; v < kPanelVectors; ++v) {
+      float* to = out + r * out_stride + v * kLanes;
+      hn::StoreU(add ? hn::Add(hn::LoadU(d, to), sums[r][v]) : sums[r][v], d, to);
+    }
+  }
+}
+
+template <bool kByRows>
+void InnerRows(int64_t rows, int64_t depth, const float* block, const float* panel, bool add,
+               float* out, int64_t out_stride) {
+  int64_t i = 0;
+  const auto run = [&](auto count, auto kernel) {
+    for (; i + count <= rows; i += count) {
+      // A group of rows never straddles a panel: panels are whole but for the last, whose rest is
+      // cut by falling powers of two.
+      kernel(depth, block + PackedA<kByRows>::Offset(i), panel, add, out + i * out_stride,
+             out_stride);
+    }
+  };
+  run(int64_t{kPanelRows}, Inner<kPanelRows, kByRows>);
+  if constexpr (kPanelRows > 8) run(int64_t{8}, Inner<8, kByRows>);
+  if constexpr (kPanelRows > 4) run(int64_t{4}, Inner<4, kByRows>);
+  run(int64_t{2}, Inner<2, kByRows>);
+  run(int64_t{1}, Inner<1, kByRows>);
+}
+
+template <typename T>
+void PackRows(const T* from, int64_t stride, int64_t rows, int64_t depth, float* to) {
+  for (int64_t i = 0; i < rows; ++i) {
+    ForVectors(depth, [&](int64_t k, auto extent) {
+      Store(Load(from + i * stride + k, extent), to + i * kDepth + k, extent);
+    });
+  }
+}
+
+// Panels [depth][kWidth] of columns of a matrix [depth, cols] whose rows are contiguous.
+template <int64_t kWidth, typename T>
+void PackColumns(const T* from, int64_t stride, int64_t cols, int64_t depth, float* to) {
+  for (int64_t col = 0; col < cols; col += kWidth, to += kWidth * kDepth) {
+    const int64_t width = std::min(kWidth, cols - col);
+    for (int64_t k = 0; k < depth; ++k) {
+      const T* source = from + k * stride + col;
+      float* target = to + k * kWidth;
+      if (width == kWidth) {
+        ForVectors(kWidth, [&](int64_t i, auto extent) {
+          Store(Load(source + i, extent), target + i, extent);
+        });
+      } else {
+        std::memset(target, 0, kWidth * sizeof(float));
+        for (int64_t i = 0; i < width; ++i) target[i] = static_cast<float>(source[i]);
+      }
+    }
+  }
+}
+
+// Packs four rows as columns j … j + 3 of a panel [depth][kPanelCols], transposed in 4×4 blocks.
+// Returns the k reached.
+template <typename T>
+HWY_INLINE int64_t PackFourRows([[maybe_unused]] const T* row, [[maybe_unused]] int64_t stride,
+                                [[maybe_unused]] int64_t depth, [[maybe_unused]] float* target) {
+  int64_t k = 0;
+#if HWY_TARGET != HWY_SCALAR  // which has no vectors to interleave
+  const hn::CappedTag<float, 4> d;
+  const hn::Repartition<uint64_t, decltype(d)> pairs;
+  const auto pair = [&](auto v) { return hn::BitCast(pairs, v); };
+  for (; k + 4 <= depth; k += 4, target += 4 * kPanelCols) {
+    const auto r0 = LoadAs(d, row + k), r1 = LoadAs(d, row + stride + k);
+    const auto r2 = LoadAs(d, row + 2 * stride + k), r3 = LoadAs(d, row + 3 * stride + k);
+    const auto low01 = pair(hn::InterleaveLower(d, r0, r1)),
+               low23 = pair(hn::InterleaveLower(d, r2, r3));
+    const auto high01 = pair(hn::InterleaveUpper(d, r0, r1)),
+               high23 = pair(hn::InterleaveUpper(d, r2, r3));
+    hn::StoreU(hn::BitCast(d, hn::InterleaveLower(pairs, low01, low23)), d, target);
+    hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(pairs, low01, low23)), d, target + kPanelCols);
+    hn::StoreU(hn::BitCast(d, hn::InterleaveLower(pairs, high01, high23)), d,
+               target + 2 * kPanelCols);
+    hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(pairs, high01, high23)), d,
+               target + 3 * kPanelCols);
+  }
+#endif
+  return k;
+}
+
+// Panels [depth][kPanelCols] of rows of a matrix [cols, depth] whose rows are contiguous.
+template <typename T>
+void PackTransposed(const T* from, int64_t stride, int64_t cols, int64_t depth, float* to) {
+  for (int64_t col = 0; col < cols; col += kPanelCols, to += kPanelCols * kDepth) {
+    const int64_t width = std::min(kPanelCols, cols - col);
+    if (width < kPanelCols)
+      std::memset(to, 0, static_cast<size_t>(depth * kPanelCols) * sizeof(float));
+    for (int64_t j = 0; j < width; j += 4) {
+      const T* row = from + (col + j) * stride;
+      const int64_t count = std::min<int64_t>(4, width - j);
+      const int64_t done = count == 4 ? PackFourRows(row, stride, depth, to + j) : 0;
+      for (int64_t k = done; k < depth; ++k) {
+        for (int64_t i = 0; i < count; ++i)
+          to[k * kPanelCols + j + i] = static_cast<float>(row[i * stride + k]);
+      }
+    }
+  }
+}
+
+template <typename T>
+void PackB(const MatMulArgs& args, int64_t block, int64_t col, int64_t cols, float* to) {
+  const int64_t k = block * kDepth;
+  if (args.transpose_b) {
+    PackTransposed(args.b.Row<T>(col) + k, args.b.stride, cols, std::min(kDepth, args.b.cols - k),
+                   to);
+  } else {
+    PackColumns<kPanelCols>(args.b.Row<T>(k) + col, args.b.stride, cols,
+                            std::min(kDepth, args.b.rows - k), to);
+  }
+}
+
+void RunPackB(const MatMulArgs& args, int64_t block, int64_t col, int64_t cols, float* to) {
+  args.b.dtype == DType::kFloat32 ? PackB<float>(args, block, col, cols, to)
+                                  : PackB<BFloat16>(args, block, col, cols, to);
+}
+
+template <typename T>
+void PackA(const MatMulArgs& args, int64_t block, int64_t row, int64_t rows, float* to) {
+  const int64_t k = block * kDepth;
+  if (args.transpose_a) {
+    PackColumns<kPanelRows>(args.a.Row<T>(k) + row, args.a.stride, rows,
+                            std::min(kDepth, args.a.rows - k), to);
+  } else {
+    PackRows(args.a.Row<T>(row) + k, args.a.stride, rows, std::min(kDepth, args.a.cols - k), to);
+  }
+}
+
+// The epilogue of a tile whose sums lie in x, row by row: each step passes over a row that is in
+// the cache. Rows of x are padded to whole vectors.
+template <typename T, typename C>
+void Epilogue(const MatMulArgs& args, const GemmTile& tile, float* x, int64_t x_stride) {
+  const int64_t cols = tile.cols;
+  const T* bias = args.bias.defined() ? args.bias.Row<T>(0) + tile.col : nullptr;
+  HWY_ALIGN float slope[kMaxTileCols];
+  for (int64_t i = tile.row; i < tile.row + tile.rows; ++i, x += x_stride) {
+    const auto add = [&](const T* addend) {
+      ForVectors(cols, [&](int64_t j, auto extent) {
+        Store(hn::Add(Load(x + j, extent), Load(addend + j, extent)), x + j, extent);
+      });
+    };
+    if (bias != nullptr) add(bias);
+    if (args.pre_activation.defined()) {
+      T* kept = args.pre_activation.Row<T>(i) + tile.col;
+      ForVectors(cols,
+                 [&](int64_t j, auto extent) { Store(Load(x + j, extent), kept + j, extent); });
+    }
+    Activate(args.activation, x, cols);
+    if (args.derivative != Activation::kNone) {
+      const T* from = args.derivative_input.Row<T>(i) + tile.col;
+      ForVectors(cols,
+                 [&](int64_t j, auto extent) { Store(Load(from + j, extent), slope + j, extent); });
+      Differentiate(args.derivative, slope, cols);
+      ForVectors(cols, [&](int64_t j, auto extent) {
+        Store(hn::Mul(Load(x + j, extent), Load(slope + j, extent)), x + j, extent);
+      });
+    }
+    if (args.residual.defined()) add(args.residual.Row<T>(i) + tile.col);
+    C* c = args.c.Row<C>(i) + tile.col;
+    if (args.accumulate) {
+      ForVectors(cols, [&](int64_t j, auto extent) {
+        Store(hn::Add(Load(c + j, extent), Load(x + j, extent)), c + j, extent);
+      });
+    } else {
+      ForVectors(cols, [&](int64_t j, auto extent) { Store(Load(x + j, extent), c + j, extent); });
+    }
+  }
+}
+
+bool IsPlain(const MatMulArgs& args) {
+  return args.c.dtype == DType::kFloat32 && !args.bias.defined() &&
+         !args.pre_activation.defined() && args.activation == Activation::kNone &&
+         args.derivative == Activation::kNone && !args.residual.defined();
+}
+
+template <typename T>
+void ComputeTile(const MatMulArgs& args, const GemmTile& tile, float* scratch) {
+  float* block_a = scratch;
+  float* block_b = block_a + (kMaxTileRows + kMaxPanelRows) * kDepth;
+  float* sums = block_b + kMaxTileCols * kDepth;
+  const int64_t panels = (tile.cols + kPanelCols - 1) / kPanelCols;
+  const int64_t depth = args.transpose_a ? args.a.rows : args.a.cols;
+  const int64_t blocks = std::max<int64_t>(1, (depth + kDepth - 1) / kDepth);
+  // Sums go straight to c where it can hold them: c += s_0 is the same sum, c += s_0 + s_1 is not.
+  const bool direct =
+      IsPlain(args) && tile.cols % kPanelCols == 0 && (!args.accumulate || blocks == 1);
+  float* out = direct ? args.c.Row<float>(tile.row) + tile.col : sums;
+  const int64_t out_stride = direct ? args.c.stride : panels * kPanelCols;
+  for (int64_t block = 0; block < blocks; ++block) {
+    const int64_t block_depth = std::min(kDepth, depth - block * kDepth);
+    const bool add = block > 0 || (direct && args.accumulate);
+    PackA<T>(args, block, tile.row, tile.rows, block_a);
+    const float* b = block_b;
+    if (tile.packed_b != nullptr) {
+      b = tile.packed_b + block * tile.block_stride;
+    } else {
+      PackB<T>(args, block, tile.col, tile.cols, block_b);
+    }
+    for (int64_t panel = 0; panel < panels; ++panel, b += kPanelCols * kDepth) {
+      float* to = out + panel * kPanelCols;
+      args.transpose_a ? InnerRows<false>(tile.rows, block_depth, block_a, b, add, to, out_stride)
+                       : InnerRows<true>(tile.rows, block_depth, block_a, b, add, to, out_stride);
+    }
+  }
+  if (direct) return;
+  args.c.dtype == DType::kFloat32 ? Epilogue<T, float>(args, tile, sums, out_stride)
+                                  : Epilogue<T, BFloat16>(args, tile, sums, out_stride);
+}
+
+void RunComputeTile(const MatMulArgs& args, const GemmTile& tile, float* scratch) {
+  args.a.dtype == DType::kFloat32 ? ComputeTile<float>(args, tile, scratch)
+                                  : ComputeTile<BFloat16>(args, tile, scratch);
+}
+
+GemmGeometry RunPanels() { return {kPanelRows, kPanelCols}; }
+
+const char* RunInstructionSet() {
+  return HWY_TARGET == HWY_AVX3 ? "AVX-512" : hwy::TargetName(HWY_TARGET);
+}
+
+// Rows are summed in chunks, chunks in order: the error grows with the square root of what one long
+// chain would have.
+template <typename T>
+void ColumnSums(const Tensor& matrix, int64_t col, int64_t cols, float* sums) {
+  constexpr int64_t kChunk = 64;
+  for (int64_t row = 0; row < matrix.rows; row += kChunk) {
+    const int64_t end = std::min(matrix.rows, row + kChunk);
+    ForVectors(cols, [&](int64_t j, auto extent) {
+      VF sum = hn::Zero(DF());
+      for (int64_t i = row; i < end; ++i)
+        sum = hn::Add(sum, Load(matrix.Row<T>(i) + col + j, extent));
+      Store(hn::Add(Load(sums + j, extent), sum), sums + j, extent);
+    });
+  }
+}
+
+void RunAddColumnSums(const Tensor& matrix, int64_t col, int64_t cols, float* sums) {
+  matrix.dtype == DType::kFloat32 ? ColumnSums<float>(matrix, col, cols, sums)
+                                  : ColumnSums<BFloat16>(matrix, col, cols, sums);
+}
+
+// NOLINTNEXTLINE(google-readability-namespace-comments)
+}  // namespace HWY_NAMESPACE
+}  // namespace tranche::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tranche::cpu {
+
+HWY_EXPORT(RunPanels);
+HWY_EXPORT(RunPackB);
+HWY_EXPORT(RunComputeTile);
+HWY_EXPORT(RunAddColumnSums);
+HWY_EXPORT(RunInstructionSet);
+
+GemmGeometry GemmPanels() { return HWY_DYNAMIC_DISPATCH(RunPanels)(); }
+
+void GemmPackB(const MatMulArgs& args, int64_t block, int64_t col, int64_t cols, float* to) {
+  HWY_DYNAMIC_DISPATCH(RunPackB)(args, block, col, cols, to);
+}
+
+void GemmComputeTile(const MatMulArgs& args, const GemmTile& tile, float* scratch) {
+  HWY_DYNAMIC_DISPATCH(RunComputeTile)(args, tile, scratch);
+}
+
+void AddColumnSums(const Tensor& matrix, int64_t col, int64_t cols, float* sums) {
+  HWY_DYNAMIC_DISPATCH(RunAddColumnSums)(matrix, col, cols, sums);
+}
+
+const char* InstructionSet() { return HWY_DYNAMIC_DISPATCH(RunInstructionSet)(); }
+
+}  // namespace tranche::cpu
+#endif  // HWY_ONCE

@@ -1,0 +1,48 @@
+// The parts of the product that are compiled once per instruction set: packing, the inner kernel
+// and the epilogue. gemm.cc decides how the work is cut; nothing here depends on the cut:
+//   x[i, j] = ((s_0 + s_1) + s_2) + …,   s_p = Σ a[i, k]·b[k, j] over the k of block p, in rising
+//   order,
+// by fused multiply-add from zero, with blocks of kDepth. Panels are padded with zeros to whole
+// vectors.
+#pragma once
+
+#include <cstdint>
+
+#include "tensor/backend.h"
+
+namespace tranche::cpu {
+
+inline constexpr int64_t kDepth = 256;  // k per block: a panel of b stays in the first-level cache
+inline constexpr int64_t kMaxTileRows = 384;
+inline constexpr int64_t kMaxTileCols = 512;
+inline constexpr int64_t kMaxPanelRows =
+    16;  // bounds of the inner kernel's rows and columns on any machine
+inline constexpr int64_t kMaxPanelCols = 64;
+
+// Of one thread: a block of a, one of b, and the tile's sums.
+inline constexpr int64_t kTileScratchFloats =
+    (kMaxTileRows + kMaxPanelRows) * kDepth + kMaxTileCols * kDepth + kMaxTileRows * kMaxTileCols;
+
+struct GemmGeometry {
+  int64_t panel_rows;
+  int64_t panel_cols;
+};
+GemmGeometry GemmPanels();
+
+// Packs columns [col, col + cols) of block `block` of op(b) into panels of panel_cols, each
+// kDepth·panel_cols floats apart. `col` is a multiple of panel_cols.
+void GemmPackB(const MatMulArgs& args, int64_t block, int64_t col, int64_t cols, float* to);
+
+// Computes c[row … row + rows, col … col + cols) with its epilogue. packed_b: the tile's panels of
+// the first block, made by GemmPackB, those of the following blocks block_stride floats apart;
+// null: packs b itself.
+struct GemmTile {
+  int64_t row, rows, col, cols;
+  const float* packed_b;
+  int64_t block_stride;
+};
+void GemmComputeTile(const MatMulArgs& args, const GemmTile& tile, float* scratch);
+
+void AddColumnSums(const Tensor& matrix, int64_t col, int64_t cols, float* sums);
+
+}  // namespace tranche::cpu

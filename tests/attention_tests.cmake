@@ -1,1 +1,6 @@
 tranche_test(attention_test tensor)
+tranche_test(attention_invariance_test tensor)
+tranche_test(attention_rotary_test tensor)
+tranche_test(dropout_test tensor)
+tranche_test(loss_test tensor)
+tranche_test(optimizer_test tensor)

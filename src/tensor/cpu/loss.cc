@@ -85,7 +85,7 @@ double RowLoss(T* x, int32_t label, int64_t cols, bool gradient, float scale) {
         std::exp(static_cast<double>(target) - static_cast<double>(max)) / sum;
     x[label] = static_cast<T>(static_cast<float>((probability - 1.0) * static_cast<double>(scale)));
   }
-  return std::log(sum) + static_cast<double>(max) - static_cast<double>(target);
+  return std::log(sum) + (static_cast<double>(max) - static_cast<double>(target));
 }
 
 void RowLosses(const Tensor& logits, const Tensor& labels, bool gradient, float scale,

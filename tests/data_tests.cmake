@@ -1,3 +1,5 @@
 tranche_test(data_text_test data)
 tranche_test(data_format_test data)
 tranche_test(data_tokenize_test data)
+tranche_test(data_loader_test data)
+tranche_test(data_mlm_test data)

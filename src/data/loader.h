@@ -31,14 +31,14 @@
 
 #include "absl/status/statusor.h"
 #include "data/batch.h"
+#include "data/packing.h"
+#include "data/source.h"
 #include "data/token_file.h"
 #include "data/tokenizer.h"
 
 namespace tranche {
 
 enum class Objective { kClm, kMlm };
-enum class Packing { kConcat, kBestFit, kNone };
-enum class DataSplit { kAll, kTrain, kValidation };
 
 struct SourceOptions {
   std::string path;   // PREFIX, PREFIX.bin or PREFIX.idx
@@ -101,12 +101,27 @@ class Loader {
   BatchBounds bounds() const { return ComputeBatchBounds(options_); }
   const LoaderOptions& options() const { return options_; }
 
+  // Where sample g comes from.
+  struct SampleInfo {
+    struct Part {
+      int64_t document = 0;  // in the file
+      int64_t begin = 0;     // token in the document
+      int64_t size = 0;      // tokens; without [CLS], [SEP] and the label behind the last
+      bool ends_document = false;
+    };
+    std::string path;
+    int64_t source = 0, epoch = 0,
+            sample = 0;       // epoch of the source (of the blend without weights)
+    std::vector<Part> parts;  // in the order of the rows; one per document
+  };
+  virtual SampleInfo Describe(int64_t g) const = 0;
+
   // What an epoch holds and what it leaves out, for the start of a run.
   struct SourceReport {
     std::string path;
     double share = 0;  // of the samples
     int64_t tokens = 0, documents = 0, samples = 0;
-    int64_t unused_tokens = 0;   // in no row and no label of an epoch
+    int64_t unused_tokens = 0;   // no part in an epoch's loss: no label, no row with one
     std::string unused_reason;   // "documents of one token have nothing to predict"; empty where
                                  // none is unused
     double bytes_per_token = 0;  // from PREFIX.meta.json; 0 unknown

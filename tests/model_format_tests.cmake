@@ -1,1 +1,2 @@
 tranche_test(model_format_config_test model)
+tranche_test(model_format_safetensors_test model)

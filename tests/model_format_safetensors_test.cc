@@ -1,0 +1,368 @@
+// Safetensors: each row of pitfalls.md's table, what is no safetensors file at all, conversions against independent arithmetic, and a
+// writer whose bytes equal the reference library's.
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_join.h"
+#include "base/rng.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "model/safetensors.h"
+#include "model_format_fixtures.h"
+
+namespace tranche {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr char kA[] = R"("a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]})";
+constexpr char kB[] = R"("b":{"dtype":"F32","shape":[1],"data_offsets":[8,12]})";
+
+std::string Zeros(size_t count) { return std::string(count, '\0'); }
+
+struct Row {
+  const char* what;
+  std::string header;
+  std::string data;
+  bool accepted;
+};
+
+// Header of `entries` between braces.
+Row MakeRow(const char* what, std::vector<std::string> entries, size_t data, bool accepted) {
+  return {what, absl::StrCat("{", absl::StrJoin(entries, ","), "}"), Zeros(data), accepted};
+}
+
+std::vector<Row> Table() {
+  const std::string good = absl::StrCat("{", kA, ",", kB, "}");
+  std::vector<Row> rows = {
+      {"padded with spaces", good + "     ", Zeros(12), true},
+      {"padded with newlines", good + "\n\n", Zeros(12), true},
+      {"leading space", "  " + good, Zeros(12), true},
+      {"padded with NUL", good + std::string(2, '\0'), Zeros(12), false},
+      {"NUL inside a name", R"({"a)" + std::string(1, '\0') + R"(":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", Zeros(8), false},
+      {"byte-order mark", "\xef\xbb\xbf" + good, Zeros(12), false},
+      {"trailing text", good + "x", Zeros(12), false},
+      {"two objects", good + good, Zeros(12), false},
+      {"empty header", "", "", false},
+      {"only spaces", "    ", "", false},
+      {"a list", "[]", "", false},
+      {"a number", "5", "", false},
+      {"null", "null", "", false},
+      {"unclosed", good.substr(0, good.size() - 1), Zeros(12), false},
+      {"trailing comma", absl::StrCat("{", kA, ",}"), Zeros(8), false},
+      {"invalid UTF-8", "{\"\xff\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", Zeros(8), false},
+  };
+  const auto add = [&](const char* what, std::vector<std::string> entries, size_t data, bool accepted) {
+    rows.push_back(MakeRow(what, std::move(entries), data, accepted));
+  };
+  add("names in another order", {kB, kA}, 12, true);
+  add("bytes after the last", {kA, kB}, 16, false);
+  add("bytes missing", {kA, kB}, 11, false);
+  add("hole", {kA, R"("b":{"dtype":"F32","shape":[1],"data_offsets":[12,16]})"}, 16, false);
+  add("hole at the start", {kB}, 12, false);
+  add("overlap", {kA, R"("b":{"dtype":"F32","shape":[1],"data_offsets":[4,8]})"}, 8, false);
+  add("two names on one range", {kA, R"("b":{"dtype":"F32","shape":[2],"data_offsets":[0,8]})"}, 8, false);
+  add("metadata {}", {R"("__metadata__":{})", kA}, 8, true);
+  add("metadata null", {R"("__metadata__":null)", kA}, 8, true);
+  add("metadata only", {R"("__metadata__":{"format":"pt"})"}, 0, true);
+  add("nothing", {}, 0, true);
+  add("metadata with a number", {R"("__metadata__":{"n":1})", kA}, 8, false);
+  add("metadata with null", {R"("__metadata__":{"n":null})", kA}, 8, false);
+  add("metadata with an object", {R"("__metadata__":{"n":{}})", kA}, 8, false);
+  add("metadata with a list", {R"("__metadata__":{"n":["x"]})", kA}, 8, false);
+  add("metadata as a list", {R"("__metadata__":[])", kA}, 8, false);
+  add("metadata as a string", {R"("__metadata__":"pt")", kA}, 8, false);
+  add("metadata twice", {R"("__metadata__":{})", R"("__metadata__":{})", kA}, 8, false);
+  add("0-d", {R"("a":{"dtype":"F32","shape":[],"data_offsets":[0,4]})"}, 4, true);
+  add("zero size first", {R"("z":{"dtype":"F32","shape":[0,4],"data_offsets":[0,0]})", kA}, 8, true);
+  add("two of zero size at one offset", {R"("z":{"dtype":"F32","shape":[0,4],"data_offsets":[8,8]})", kA,
+                                         R"("y":{"dtype":"I64","shape":[0],"data_offsets":[8,8]})"}, 8, true);
+  add("zero size at a hole", {R"("z":{"dtype":"F32","shape":[0],"data_offsets":[4,4]})", kA}, 8, false);
+  add("name twice, same range", {kA, kA}, 8, false);
+  add("name twice, zero size", {R"("a":{"dtype":"F32","shape":[0],"data_offsets":[0,0]})", kA}, 8, false);
+  add("extra field", {R"("a":{"dtype":"F32","shape":[2],"data_offsets":[0,8],"x":1})"}, 8, true);
+  add("extra field that nests", {R"("a":{"x":{"dtype":[1,{"q":null}],"k":"v"},"dtype":"F32","y":[[{}]],"shape":[2],"data_offsets":[0,8]})"}, 8, true);
+  add("dtype twice", {R"("a":{"dtype":"F32","dtype":"F32","shape":[2],"data_offsets":[0,8]})"}, 8, false);
+  add("shape twice", {R"("a":{"dtype":"F32","shape":[2],"shape":[2],"data_offsets":[0,8]})"}, 8, false);
+  add("offsets twice", {R"("a":{"dtype":"F32","shape":[2],"data_offsets":[0,8],"data_offsets":[0,8]})"}, 8, false);
+  add("no dtype", {R"("a":{"shape":[2],"data_offsets":[0,8]})"}, 8, false);
+  add("no shape", {R"("a":{"dtype":"F32","data_offsets":[0,8]})"}, 8, false);
+  add("no offsets", {R"("a":{"dtype":"F32","shape":[2]})"}, 8, false);
+  add("I64, BOOL, F64, unaligned", {R"("i":{"dtype":"BOOL","shape":[1],"data_offsets":[0,1]})",
+                                    R"("j":{"dtype":"I64","shape":[1],"data_offsets":[1,9]})",
+                                    R"("k":{"dtype":"F64","shape":[1],"data_offsets":[9,17]})"}, 17, true);
+  add("4-bit pairs", {R"("a":{"dtype":"F4","shape":[2,2],"data_offsets":[0,2]})"}, 2, true);
+  add("4-bit odd", {R"("a":{"dtype":"F4","shape":[3],"data_offsets":[0,2]})"}, 2, false);
+  add("unknown dtype", {R"("a":{"dtype":"F33","shape":[2],"data_offsets":[0,8]})"}, 8, false);
+  add("dtype as a number", {R"("a":{"dtype":5,"shape":[2],"data_offsets":[0,8]})"}, 8, false);
+  add("shape product overflows", {R"("a":{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,0]})"}, 0, false);
+  add("bits overflow", {R"("a":{"dtype":"F32","shape":[576460752303423488],"data_offsets":[0,0]})"}, 0, false);
+  add("negative shape", {R"("a":{"dtype":"F32","shape":[-2],"data_offsets":[0,8]})"}, 8, false);
+  add("fractional shape", {R"("a":{"dtype":"F32","shape":[2.0],"data_offsets":[0,8]})"}, 8, false);
+  add("shape beyond 64 bits", {R"("a":{"dtype":"F32","shape":[18446744073709551617],"data_offsets":[0,8]})"}, 8, false);
+  add("shape of 64 bits", {R"("a":{"dtype":"F32","shape":[18446744073709551615],"data_offsets":[0,8]})"}, 8, false);
+  add("shape as an object", {R"("a":{"dtype":"F32","shape":{},"data_offsets":[0,8]})"}, 8, false);
+  add("nested shape", {R"("a":{"dtype":"F32","shape":[[2]],"data_offsets":[0,8]})"}, 8, false);
+  add("string in shape", {R"("a":{"dtype":"F32","shape":["2"],"data_offsets":[0,8]})"}, 8, false);
+  add("one offset", {R"("a":{"dtype":"F32","shape":[2],"data_offsets":[8]})"}, 8, false);
+  add("three offsets", {R"("a":{"dtype":"F32","shape":[2],"data_offsets":[0,8,8]})"}, 8, false);
+  add("offsets reversed", {R"("a":{"dtype":"F32","shape":[2],"data_offsets":[8,0]})"}, 8, false);
+  add("offsets beyond the file", {R"("a":{"dtype":"F32","shape":[4611686018427387904],"data_offsets":[0,18446744073709551615]})"}, 8, false);
+  add("size and range differ", {R"("a":{"dtype":"F32","shape":[1],"data_offsets":[0,8]})"}, 8, false);
+  add("tensor as a list", {R"("a":[])"}, 0, false);
+  add("tensor as null", {R"("a":null)"}, 0, false);
+  add("tensor as a number", {R"("a":1)"}, 0, false);
+  return rows;
+}
+
+TEST(Reader, DecidesEveryRowOfTheTableOfPitfalls) {
+  const TestFolder folder;
+  for (const Row& row : Table()) {
+    folder.Write("x.safetensors", SafetensorsBytes(row.header, row.data));
+    const auto file = SafetensorsFile::Open(folder.File("x.safetensors"));
+    EXPECT_EQ(file.ok(), row.accepted) << row.what << ": " << file.status();
+    if (file.ok()) continue;
+    EXPECT_EQ(file.status().code(), absl::StatusCode::kInvalidArgument) << row.what;
+    EXPECT_THAT(std::string(file.status().message()), HasSubstr("x.safetensors: ")) << row.what;
+  }
+}
+
+TEST(Reader, SaysWhatAFileIsThatIsNoSafetensorsFile) {
+  const TestFolder folder;
+  const auto refusal = [&](absl::string_view bytes) {
+    folder.Write("model.safetensors", bytes);
+    const auto file = SafetensorsFile::Open(folder.File("model.safetensors"));
+    EXPECT_FALSE(file.ok());
+    return std::string(file.status().message());
+  };
+  EXPECT_THAT(refusal("version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 1048576\n"), HasSubstr("Git LFS pointer"));
+  EXPECT_THAT(refusal(""), HasSubstr("empty"));
+  EXPECT_THAT(refusal("abc"), HasSubstr("3 bytes"));
+  EXPECT_THAT(refusal("\n <!DOCTYPE html>\n<html><body>404</body></html>"), HasSubstr("web page"));
+  EXPECT_THAT(refusal("<HTML><head></head></HTML>"), HasSubstr("web page"));
+  EXPECT_THAT(refusal("PK\x03\x04 and the rest"), HasSubstr("PyTorch"));
+  EXPECT_THAT(refusal(std::string("\xff\xff\xff\xff\xff\xff\xff\x7f", 8)), HasSubstr("9223372036854775807"));
+  EXPECT_THAT(refusal(std::string("\x00\x01\x00\x00\x00\x00\x00\x00{}", 10)), HasSubstr("truncated"));
+  EXPECT_FALSE(SafetensorsFile::Open(folder.path()).ok());
+  EXPECT_EQ(SafetensorsFile::Open(folder.File("absent")).status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST(Reader, GivesEachTensorItsBytesInWhateverOrderTheHeaderHas) {
+  const TestFolder folder;
+  folder.Write("x.safetensors",
+               SafetensorsBytes(absl::StrCat(R"({"__metadata__":{"k":"v"},)", kB, ",", kA, R"(,"c":{"dtype":"U8","shape":[3,1],"data_offsets":[12,15]}})"),
+                                "aaaaaaaabbbbccc"));
+  const auto file = SafetensorsFile::Open(folder.File("x.safetensors"));
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_EQ(file->Find("a")->bytes, "aaaaaaaa");
+  EXPECT_EQ(file->Find("b")->bytes, "bbbb");
+  EXPECT_EQ(file->Find("c")->bytes, "ccc");
+  EXPECT_EQ(file->Find("c")->type, TensorType::kU8);
+  EXPECT_EQ(file->Find("c")->shape, (std::vector<int64_t>{3, 1}));
+  EXPECT_EQ(file->Find("d"), nullptr);
+  EXPECT_EQ(file->metadata(), (std::vector<std::pair<std::string, std::string>>{{"k", "v"}}));
+}
+
+TEST(Reader, DoesNotAllocateForDeepOrLongNonsense) {
+  const TestFolder folder;
+  std::string deep = R"({"a":{"x":)";
+  deep.append(2'000'000, '[');
+  folder.Write("x.safetensors", SafetensorsBytes(deep, ""));
+  EXPECT_FALSE(SafetensorsFile::Open(folder.File("x.safetensors")).ok());
+  std::string wide = R"({"a":{"dtype":"F32","shape":[1)";
+  for (int i = 0; i < 1'000'000; ++i) wide += ",1";
+  folder.Write("x.safetensors", SafetensorsBytes(wide + R"(],"data_offsets":[0,4]}})", Zeros(4)));
+  const auto file = SafetensorsFile::Open(folder.File("x.safetensors"));
+  ASSERT_FALSE(file.ok());
+  EXPECT_THAT(std::string(file.status().message()), HasSubstr("more than 64 numbers"));
+}
+
+// Writing.
+
+absl::Status WriteAll(const std::string& path, const std::vector<RawTensor>& tensors,
+                      const std::vector<std::pair<std::string, std::string>>& metadata) {
+  std::vector<TensorInfo> infos;
+  std::map<std::string, std::string> bytes;
+  for (const RawTensor& tensor : tensors) {
+    TensorInfo info{tensor.name, TensorType::kBool, tensor.shape};
+    while (tensor.dtype != Name(info.type)) info.type = static_cast<TensorType>(static_cast<int>(info.type) + 1);
+    infos.push_back(info);
+    bytes[tensor.name] = tensor.bytes;
+  }
+  auto writer = SafetensorsWriter::Create(FileSystem::Real(), path, infos, metadata);
+  if (!writer.ok()) return writer.status();
+  for (const TensorInfo& info : writer->order()) {
+    if (absl::Status status = writer->Append(bytes[info.name]); !status.ok()) return status;
+  }
+  return writer->Commit();
+}
+
+TEST(Writer, RewritesTheReferenceLibrarysFilesByteForByte) {
+  const std::string parity = SharedPath("fixtures/parity");
+  TRANCHE_SKIP_WITHOUT(parity);
+  const TestFolder folder;
+  int files = 0;
+  const auto models = ListDir(parity);
+  ASSERT_TRUE(models.ok()) << models.status();
+  for (const std::string& model : *models) {
+    for (const char* name : {"model.safetensors", "batch.safetensors", "expect.safetensors"}) {
+      const std::string path = JoinPath(JoinPath(parity, model), name);
+      if (!FileExists(path)) continue;
+      const auto file = SafetensorsFile::Open(path);
+      ASSERT_TRUE(file.ok()) << file.status();
+      std::vector<RawTensor> tensors;
+      for (const StoredTensor& tensor : file->tensors()) {
+        tensors.push_back({tensor.name, Name(tensor.type), tensor.shape, std::string(tensor.bytes)});
+      }
+      std::reverse(tensors.begin(), tensors.end());
+      ASSERT_TRUE(WriteAll(folder.File("copy"), tensors, file->metadata()).ok());
+      EXPECT_TRUE(MustRead(folder.File("copy")) == MustRead(path)) << path;
+      ++files;
+    }
+  }
+  EXPECT_GE(files, 30);
+}
+
+// The header that safetensors 0.8.0 wrote for one tensor of two elements of each type and one with an awkward name.
+TEST(Writer, SortsTypesAndEscapesNamesAsTheReferenceDoes) {
+  const TestFolder folder;
+  std::vector<RawTensor> tensors;
+  for (const char* type : {"BOOL", "F4", "U8", "I8", "F8_E5M2", "F8_E4M3", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ", "I16", "U16", "F16",
+                           "BF16", "I32", "U32", "F32", "C64", "F64", "I64", "U64"}) {
+    RawTensor tensor{type, type, {2}, ""};
+    TensorInfo info{type, TensorType::kBool, {2}};
+    while (tensor.dtype != Name(info.type)) info.type = static_cast<TensorType>(static_cast<int>(info.type) + 1);
+    tensor.bytes = Zeros(Bytes(info));
+    tensors.push_back(tensor);
+  }
+  tensors.push_back({"a\n\"\xc3\xa9\x01\x7f", "F32", {3}, Zeros(12)});
+  ASSERT_TRUE(WriteAll(folder.File("x"), tensors, {{"a", "b"}, {"format", "pt"}}).ok());
+  const std::string expected =
+      R"({"__metadata__":{"a":"b","format":"pt"},"U64":{"dtype":"U64","shape":[2],"data_offsets":[0,16]},)"
+      R"("I64":{"dtype":"I64","shape":[2],"data_offsets":[16,32]},"F64":{"dtype":"F64","shape":[2],"data_offsets":[32,48]},)"
+      R"("C64":{"dtype":"C64","shape":[2],"data_offsets":[48,64]},"F32":{"dtype":"F32","shape":[2],"data_offsets":[64,72]},)"
+      "\"a\\n\\\"\xc3\xa9\\u0001\x7f\""
+      R"(:{"dtype":"F32","shape":[3],"data_offsets":[72,84]},"U32":{"dtype":"U32","shape":[2],"data_offsets":[84,92]},)"
+      R"("I32":{"dtype":"I32","shape":[2],"data_offsets":[92,100]},"BF16":{"dtype":"BF16","shape":[2],"data_offsets":[100,104]},)"
+      R"("F16":{"dtype":"F16","shape":[2],"data_offsets":[104,108]},"U16":{"dtype":"U16","shape":[2],"data_offsets":[108,112]},)"
+      R"("I16":{"dtype":"I16","shape":[2],"data_offsets":[112,116]},)"
+      R"("F8_E5M2FNUZ":{"dtype":"F8_E5M2FNUZ","shape":[2],"data_offsets":[116,118]},)"
+      R"("F8_E4M3FNUZ":{"dtype":"F8_E4M3FNUZ","shape":[2],"data_offsets":[118,120]},)"
+      R"("F8_E8M0":{"dtype":"F8_E8M0","shape":[2],"data_offsets":[120,122]},)"
+      R"("F8_E4M3":{"dtype":"F8_E4M3","shape":[2],"data_offsets":[122,124]},)"
+      R"("F8_E5M2":{"dtype":"F8_E5M2","shape":[2],"data_offsets":[124,126]},"I8":{"dtype":"I8","shape":[2],"data_offsets":[126,128]},)"
+      R"("U8":{"dtype":"U8","shape":[2],"data_offsets":[128,130]},"F4":{"dtype":"F4","shape":[2],"data_offsets":[130,131]},)"
+      R"("BOOL":{"dtype":"BOOL","shape":[2],"data_offsets":[131,133]}})";
+  const std::string bytes = MustRead(folder.File("x"));
+  EXPECT_EQ(bytes.substr(8, expected.size()), expected);
+  EXPECT_EQ((bytes.size() - 133) % 8, 0u) << "the data is aligned";
+  ASSERT_TRUE(WriteAll(folder.File("none"), {}, {}).ok());
+  EXPECT_EQ(MustRead(folder.File("none")), SafetensorsBytes("{}      ", ""));
+}
+
+TEST(Writer, LeavesNothingWhenBytesAreMissing) {
+  const TestFolder folder;
+  {
+    auto writer = SafetensorsWriter::Create(FileSystem::Real(), folder.File("x"), {{"a", TensorType::kF32, {2}}}, {});
+    ASSERT_TRUE(writer.ok());
+    ASSERT_TRUE(writer->Append("1234").ok());
+    EXPECT_FALSE(writer->Commit().ok());
+  }
+  EXPECT_TRUE(ListDir(folder.path())->empty());
+}
+
+// Conversions.
+
+double HalfValue(uint16_t half) {
+  const int exponent = (half >> 10) & 31, fraction = half & 1023;
+  const double sign = half & 0x8000 ? -1 : 1;
+  if (exponent == 31) return fraction ? std::nan("") : sign * INFINITY;
+  return sign * (exponent == 0 ? std::ldexp(fraction, -24) : std::ldexp(1024 + fraction, exponent - 25));
+}
+
+TEST(Convert, EveryHalfReadsAsItsValueAndWritesBack) {
+  std::vector<uint16_t> halves(65536);
+  for (int i = 0; i < 65536; ++i) halves[i] = static_cast<uint16_t>(i);
+  std::vector<float> floats(65536);
+  ConvertElements(halves.data(), TensorType::kF16, floats.data(), TensorType::kF32, 65536);
+  std::vector<uint16_t> back(65536);
+  ConvertElements(floats.data(), TensorType::kF32, back.data(), TensorType::kF16, 65536);
+  for (int i = 0; i < 65536; ++i) {
+    const double value = HalfValue(halves[i]);
+    if (std::isnan(value)) {
+      EXPECT_TRUE(std::isnan(floats[i]) && std::isnan(HalfValue(back[i]))) << i;
+    } else {
+      ASSERT_EQ(static_cast<double>(floats[i]), value) << i;
+      ASSERT_EQ(std::signbit(floats[i]), (i & 0x8000) != 0) << i;
+      ASSERT_EQ(back[i], halves[i]);
+    }
+  }
+}
+
+// Nearest of the two neighbours, ties to the even one, found by search among all values of the type.
+uint16_t NearestHalf(float value) {
+  const double magnitude = std::fabs(static_cast<double>(value));
+  uint16_t low = 0, high = 0x7c00;
+  while (high - low > 1) {
+    const uint16_t middle = static_cast<uint16_t>((low + high) / 2);
+    (HalfValue(middle) <= magnitude ? low : high) = middle;
+  }
+  const double below = HalfValue(low), above = high == 0x7c00 ? 65536.0 : HalfValue(high);
+  const bool up = magnitude - below > above - magnitude || (magnitude - below == above - magnitude && low % 2 == 1);
+  return static_cast<uint16_t>((up ? high : low) | (std::signbit(value) ? 0x8000 : 0));
+}
+
+TEST(Convert, FloatsRoundToTheNearestHalfAndTiesToEven) {
+  RandomSequence random(7);
+  std::vector<float> floats = {0.0f, -0.0f, 65504.0f, 65519.99f, 65520.0f, 1e30f, -65520.0f, 0x1p-24f, 0x1p-25f, 0x1.8p-25f, 0x1.000002p-25f,
+                               0x1p-14f, 0x1.ffcp-15f, 0x1.ffep-15f, 1.00048828125f, 1.00146484375f, 1e-40f};
+  while (floats.size() < 60000) {
+    // Exponents of halves and a little beyond; a quarter of them exact ties.
+    uint32_t bits = random.Next32();
+    bits = (bits & 0x807fffffu) | (static_cast<uint32_t>(95 + random.Below(52)) << 23);
+    if (random.Below(4) == 0) bits = (bits & ~0x1fffu) | 0x1000u;
+    floats.push_back(std::bit_cast<float>(bits));
+  }
+  std::vector<uint16_t> halves(floats.size());
+  ConvertElements(floats.data(), TensorType::kF32, halves.data(), TensorType::kF16, static_cast<int64_t>(floats.size()));
+  for (size_t i = 0; i < floats.size(); ++i) ASSERT_EQ(halves[i], NearestHalf(floats[i])) << floats[i];
+  const float inf = INFINITY;
+  ConvertElements(&inf, TensorType::kF32, halves.data(), TensorType::kF16, 1);
+  EXPECT_EQ(halves[0], 0x7c00);
+}
+
+TEST(Convert, EqualTypesAreCopiedBitByBitAndWideningIsExact) {
+  RandomSequence random(9);
+  std::vector<uint16_t> bits(3000), copy(3000);
+  for (uint16_t& each : bits) each = static_cast<uint16_t>(random.Next32());
+  ConvertElements(bits.data(), TensorType::kBF16, copy.data(), TensorType::kBF16, 3000);
+  EXPECT_EQ(bits, copy);
+  std::vector<float> floats(3000);
+  std::vector<double> doubles(3000);
+  ConvertElements(bits.data(), TensorType::kBF16, floats.data(), TensorType::kF32, 3000);
+  ConvertElements(bits.data(), TensorType::kBF16, doubles.data(), TensorType::kF64, 3000);
+  for (size_t i = 0; i < bits.size(); ++i) {
+    EXPECT_EQ(std::bit_cast<uint32_t>(floats[i]), static_cast<uint32_t>(bits[i]) << 16);
+    EXPECT_TRUE(std::isnan(floats[i]) ? std::isnan(doubles[i]) : doubles[i] == static_cast<double>(floats[i])) << i;
+  }
+}
+
+TEST(Convert, NeedsNoAlignment) {
+  std::string in(1 + 3 * 2, '\0'), out(1 + 3 * 4, '\0');
+  const uint16_t halves[3] = {0x3c00, 0xc000, 0x3555};
+  std::memcpy(in.data() + 1, halves, sizeof halves);
+  ConvertElements(in.data() + 1, TensorType::kF16, out.data() + 1, TensorType::kF32, 3);
+  float floats[3];
+  std::memcpy(floats, out.data() + 1, sizeof floats);
+  EXPECT_EQ(floats[0], 1.0f);
+  EXPECT_EQ(floats[1], -2.0f);
+  EXPECT_EQ(floats[2], static_cast<float>(HalfValue(0x3555)));
+}
+
+}  // namespace
+}  // namespace tranche

@@ -1,2 +1,3 @@
 tranche_test(model_format_config_test model)
 tranche_test(model_format_safetensors_test model)
+tranche_test(model_format_folder_test model)

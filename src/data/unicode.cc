@@ -51,21 +51,59 @@ bool AssignedBy(uint32_t code_point, int major, int minor) {
   return age[0] != 0 && (age[0] < major || (age[0] == major && age[1] <= minor));
 }
 
+// What Unicode 15.1 to 17 added, for an ICU older than that: the library's patterns know Unicode 16, its lower case 17.
+struct YoungRange {
+  uint32_t first, last;
+  uint8_t bits;
+};
+constexpr uint8_t kYoungLetter = kLetter | kWordChar | kUpperLike | kLowerLike, kYoungNumber = kNumber;
+constexpr uint8_t kYoungCapital = kLetter | kWordChar | kUpperLike, kYoungSmall = kLetter | kWordChar | kLowerLike;
+constexpr uint8_t kYoungMark = kWordChar | kUpperLike | kLowerLike;
+constexpr YoungRange kYoungRanges[] = {
+    {0x897, 0x897, kYoungMark},        {0x1C89, 0x1C89, kYoungCapital},   {0x1C8A, 0x1C8A, kYoungSmall},
+    {0xA7CB, 0xA7CC, kYoungCapital},   {0xA7CD, 0xA7CD, kYoungSmall},     {0xA7DA, 0xA7DA, kYoungCapital},
+    {0xA7DB, 0xA7DB, kYoungSmall},     {0xA7DC, 0xA7DC, kYoungCapital},   {0x105C0, 0x105F3, kYoungLetter},
+    {0x10D40, 0x10D49, kYoungNumber | kWordChar}, {0x10D4A, 0x10D4F, kYoungLetter}, {0x10D50, 0x10D65, kYoungCapital},
+    {0x10D69, 0x10D6D, kYoungMark},    {0x10D6F, 0x10D6F, kYoungLetter},  {0x10D70, 0x10D85, kYoungSmall},
+    {0x10EC2, 0x10EC4, kYoungLetter},  {0x10EFC, 0x10EFC, kYoungMark},    {0x11380, 0x11389, kYoungLetter},
+    {0x1138B, 0x1138B, kYoungLetter},  {0x1138E, 0x1138E, kYoungLetter},  {0x11390, 0x113B5, kYoungLetter},
+    {0x113B7, 0x113B7, kYoungLetter},  {0x113B8, 0x113C0, kYoungMark},    {0x113C2, 0x113C2, kYoungMark},
+    {0x113C5, 0x113C5, kYoungMark},    {0x113C7, 0x113CA, kYoungMark},    {0x113CC, 0x113D0, kYoungMark},
+    {0x113D1, 0x113D1, kYoungLetter},  {0x113D2, 0x113D2, kYoungMark},    {0x113D3, 0x113D3, kYoungLetter},
+    {0x113E1, 0x113E2, kYoungMark},    {0x116D0, 0x116E3, kYoungNumber | kWordChar}, {0x11BC0, 0x11BE0, kYoungLetter},
+    {0x11BF0, 0x11BF9, kYoungNumber | kWordChar}, {0x11F5A, 0x11F5A, kYoungMark}, {0x13460, 0x143FA, kYoungLetter},
+    {0x16100, 0x1611D, kYoungLetter},  {0x1611E, 0x1612F, kYoungMark},    {0x16130, 0x16139, kYoungNumber | kWordChar},
+    {0x16D40, 0x16D6C, kYoungLetter},  {0x16D70, 0x16D79, kYoungNumber | kWordChar}, {0x18CFF, 0x18CFF, kYoungLetter},
+    {0x1CCF0, 0x1CCF9, kYoungNumber | kWordChar}, {0x1E5D0, 0x1E5ED, kYoungLetter}, {0x1E5EE, 0x1E5EF, kYoungMark},
+    {0x1E5F0, 0x1E5F0, kYoungLetter},  {0x1E5F1, 0x1E5FA, kYoungNumber | kWordChar}, {0x2EBF0, 0x2EE5D, kYoungLetter}};
+
+// Runs of capitals that Unicode 16 and 17 added, and the small letter of the first.
+struct YoungCase {
+  uint32_t first, last, lower;
+};
+constexpr YoungCase kYoungCases[] = {{0x1C89, 0x1C89, 0x1C8A},   {0xA7CB, 0xA7CB, 0x264},      {0xA7CC, 0xA7CC, 0xA7CD},
+                                     {0xA7CE, 0xA7CE, 0xA7CF},   {0xA7D2, 0xA7D2, 0xA7D3},     {0xA7D4, 0xA7D4, 0xA7D5},
+                                     {0xA7DA, 0xA7DA, 0xA7DB},   {0xA7DC, 0xA7DC, 0x19B},      {0x10D50, 0x10D65, 0x10D70},
+                                     {0x16EA0, 0x16EB8, 0x16EBB}};
+
 CodePointTable BuildCharClasses() {
   CodePointTableBuilder table;
+  for (const YoungRange& range : kYoungRanges) {
+    for (uint32_t c = range.first; c <= range.last; ++c) table[c] = range.bits;
+  }
   ForEachCategory([&](uint32_t c, UCharCategory category) {
+    if (category == U_UNASSIGNED) return;
     const uint32_t mask = U_MASK(category);
     uint8_t bits = 0;
     if (mask & U_GC_L_MASK) bits |= kLetter;
     if (mask & U_GC_N_MASK) bits |= kNumber;
-    if (mask & U_GC_M_MASK) bits |= kMark;
     if (mask & (U_GC_LU_MASK | U_GC_LT_MASK | U_GC_LM_MASK | U_GC_LO_MASK | U_GC_M_MASK)) bits |= kUpperLike;
     if (mask & (U_GC_LL_MASK | U_GC_LM_MASK | U_GC_LO_MASK | U_GC_M_MASK)) bits |= kLowerLike;
     if ((mask & (U_GC_M_MASK | U_GC_ND_MASK | U_GC_PC_MASK)) || (mask & U_GC_L_MASK)) bits |= kWordChar;
-    if (category != U_UNASSIGNED) {
-      if (u_hasBinaryProperty(static_cast<UChar32>(c), UCHAR_WHITE_SPACE)) bits |= kSpace;
-      if (u_hasBinaryProperty(static_cast<UChar32>(c), UCHAR_ALPHABETIC) || c == 0x200C || c == 0x200D) bits |= kWordChar;
-    }
+    if (u_hasBinaryProperty(static_cast<UChar32>(c), UCHAR_WHITE_SPACE)) bits |= kSpace;
+    if (u_hasBinaryProperty(static_cast<UChar32>(c), UCHAR_ALPHABETIC) || c == 0x200C || c == 0x200D) bits |= kWordChar;
+    // StripAccents knows the marks of Unicode 9; U+111C9 became one later.
+    if ((mask & U_GC_M_MASK) && AssignedBy(c, 9, 0) && c != 0x111C9) bits |= kOldMark;
     table[c] = bits;
   });
   return table.Build();
@@ -169,6 +207,12 @@ void AppendNormalized(NormalForm form, absl::string_view text, std::string* out)
     return;
   }
   const icu::Normalizer2& normalizer = NormalizerOf(form);
+  UErrorCode status = U_ZERO_ERROR;
+  if (text.size() < (1 << 20) &&
+      normalizer.isNormalizedUTF8(icu::StringPiece(text.data(), static_cast<int32_t>(text.size())), status)) {
+    out->append(text.data(), text.size());
+    return;
+  }
   const auto append = [&](absl::string_view run) {
     if (run.empty()) return;
     icu::UnicodeString source = icu::UnicodeString::fromUTF8(icu::StringPiece(run.data(), static_cast<int32_t>(run.size())));
@@ -181,7 +225,7 @@ void AppendNormalized(NormalForm form, absl::string_view text, std::string* out)
   for (size_t position = 0; position < text.size();) {
     const size_t character = position;
     const uint32_t c = NextCodePoint(text, &position);
-    if (c >= 0x10000 && !AssignedBy(c, 12, 1)) {
+    if (c >= 0x300 && !AssignedBy(c, 11, 0)) {
       append(text.substr(start, character - start));
       out->append(text.data() + character, position - character);
       start = position;
@@ -199,7 +243,11 @@ void AppendLower(uint32_t code_point, std::string* out) {
   } else if (code_point == 0x130) {  // the only code point whose full lower-case mapping is longer than one
     out->append("i\xCC\x87");
   } else {
-    AppendUtf8(static_cast<uint32_t>(u_tolower(static_cast<UChar32>(code_point))), out);
+    auto lower = static_cast<uint32_t>(u_tolower(static_cast<UChar32>(code_point)));
+    for (const YoungCase& run : kYoungCases) {
+      if (code_point >= run.first && code_point <= run.last) lower = run.lower + (code_point - run.first);
+    }
+    AppendUtf8(lower, out);
   }
 }
 

@@ -17,7 +17,7 @@ enum CharClass : uint8_t {
   kUpperLike = 8,   // \p{Lu} \p{Lt} \p{Lm} \p{Lo} \p{M}
   kLowerLike = 16,  // \p{Ll} \p{Lm} \p{Lo} \p{M}
   kWordChar = 32,   // \w: Alphabetic, \p{M}, \p{Nd}, \p{Pc}, Join_Control
-  kMark = 64,       // \p{M}
+  kOldMark = 64,    // \p{M} of Unicode 9: what StripAccents drops
 };
 
 // Bits of a code point's class in BERT's normalizer and pre-tokenizer (Unicode 8, as the library's own tables have it).
@@ -80,7 +80,7 @@ void AppendUtf8(uint32_t code_point, std::string* out);
 bool IsAscii(absl::string_view text);
 
 enum class NormalForm { kNfc, kNfd, kNfkc, kNfkd };
-// Appends the normal form of `text` to *out. The library's tables end at Unicode 12.1: younger characters stay as they are.
+// Appends the normal form of `text` to *out. The library's tables end at Unicode 11: younger characters stay as they are.
 void AppendNormalized(NormalForm form, absl::string_view text, std::string* out);
 
 // Appends the full lower-case mapping of one code point, without the rule for a final sigma.

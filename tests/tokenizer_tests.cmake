@@ -1,0 +1,1 @@
+tranche_test(tokenizer_golden_test data)

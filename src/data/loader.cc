@@ -144,16 +144,21 @@ class LoaderImpl : public Loader {
     info.path = sources_[static_cast<size_t>(id.source)].source->file().path();
     info.source = id.source, info.epoch = id.epoch, info.sample = id.sample;
     bool swapped = false;
+    int64_t row = 0;
     for (const SampleBuilder::Part& part : builder_->PartsOf(id, &swapped)) {
+      const bool wrapped = options_.objective == Objective::kMlm;
+      if (wrapped && (row == 0 || !options_.next_sentence)) ++row;  // [CLS]
       const Source& source = *part.from->source;
       int64_t token = part.piece.begin;
       for (const int64_t end = token + part.piece.size; token < end;) {
         const int64_t document = source.DocumentAt(token), border = source.FirstToken(document + 1);
         const int64_t size = std::min(end, border) - token;
         info.parts.push_back(
-            {document, token - source.FirstToken(document), size, token + size == border});
+            {row, document, token - source.FirstToken(document), size, token + size == border});
         token += size;
+        row += size;
       }
+      if (wrapped) ++row;  // [SEP]
     }
     return info;
   }

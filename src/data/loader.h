@@ -104,6 +104,7 @@ class Loader {
   // Where sample g comes from.
   struct SampleInfo {
     struct Part {
+      int64_t row = 0;       // in the sample
       int64_t document = 0;  // in the file
       int64_t begin = 0;     // token in the document
       int64_t size = 0;      // tokens; without [CLS], [SEP] and the label behind the last

@@ -11,7 +11,7 @@ namespace {
 
 // Appends [begin, end) to *pieces, one piece a document.
 void SplitAtDocuments(const Source& source, int64_t begin, int64_t end,
-                      std::vector<Piece>* pieces) {
+                      std::vector<TokenRange>* pieces) {
   if (begin >= end) return;
   for (int64_t d = source.DocumentAt(begin); begin < end; ++d) {
     const int64_t stop = std::min(end, source.FirstToken(d + 1));
@@ -37,7 +37,7 @@ class WindowIndex : public SampleIndex {
 
   int64_t size() const override { return (rows_ + window_ - 1) / window_; }
 
-  void GetPieces(int64_t j, std::vector<Piece>* pieces) const override {
+  void GetPieces(int64_t j, std::vector<TokenRange>* pieces) const override {
     pieces->clear();
     const int64_t begin = source_.token_begin() + j * window_;
     const int64_t end = std::min(begin + window_, source_.token_begin() + rows_);
@@ -60,7 +60,7 @@ class WrappedStreamIndex : public SampleIndex {
  public:
   WrappedStreamIndex(const Source& source, const PackingOptions& options)
       : source_(source), capacity_(options.capacity), wrap_(options.wrap_rows) {
-    std::vector<Piece> pieces;
+    std::vector<TokenRange> pieces;
     for (int64_t token = source.token_begin(); token < source.token_end();) {
       begins_.push_back(token);
       token = Fill(token, &pieces);
@@ -69,13 +69,13 @@ class WrappedStreamIndex : public SampleIndex {
 
   int64_t size() const override { return static_cast<int64_t>(begins_.size()); }
 
-  void GetPieces(int64_t j, std::vector<Piece>* pieces) const override {
+  void GetPieces(int64_t j, std::vector<TokenRange>* pieces) const override {
     Fill(begins_[static_cast<size_t>(j)], pieces);
   }
 
  private:
   // The pieces of the sample that begins at `token`; returns where the next one begins.
-  int64_t Fill(int64_t token, std::vector<Piece>* pieces) const {
+  int64_t Fill(int64_t token, std::vector<TokenRange>* pieces) const {
     pieces->clear();
     int64_t room = capacity_;
     for (int64_t d = source_.DocumentAt(token); room > wrap_ && token < source_.token_end(); ++d) {
@@ -111,7 +111,7 @@ class DocumentIndex : public SampleIndex {
 
   int64_t size() const override { return size_; }
 
-  void GetPieces(int64_t j, std::vector<Piece>* pieces) const override {
+  void GetPieces(int64_t j, std::vector<TokenRange>* pieces) const override {
     const auto after = std::upper_bound(before_.begin(), before_.end(), j);
     const int64_t block = (after - before_.begin()) - 1;
     int64_t d = source_.document_begin() + block * kStride;
@@ -180,7 +180,7 @@ class BestFitIndex : public SampleIndex {
   BestFitIndex(const Source& source, const PackingOptions& options) {
     const DocumentIndex documents(source, options);
     unused_tokens_ = documents.unused_tokens();
-    const std::vector<Piece> pieces = LongestFirst(source, documents, options);
+    const std::vector<TokenRange> pieces = LongestFirst(source, documents, options);
     const std::vector<int64_t> sample_of = Pack(pieces, options);
 
     // Group by sample, keeping the order of packing.
@@ -193,36 +193,36 @@ class BestFitIndex : public SampleIndex {
 
   int64_t size() const override { return static_cast<int64_t>(first_.size()) - 1; }
 
-  void GetPieces(int64_t j, std::vector<Piece>* pieces) const override {
+  void GetPieces(int64_t j, std::vector<TokenRange>* pieces) const override {
     pieces->assign(pieces_.begin() + first_[static_cast<size_t>(j)],
                    pieces_.begin() + first_[static_cast<size_t>(j) + 1]);
   }
 
  private:
-  static std::vector<Piece> LongestFirst(const Source& source, const DocumentIndex& documents,
-                                         const PackingOptions& options) {
+  static std::vector<TokenRange> LongestFirst(const Source& source, const DocumentIndex& documents,
+                                              const PackingOptions& options) {
     const int64_t longest = options.capacity - options.wrap_rows;
     const int64_t label = options.last_is_label ? 1 : 0;
     const auto for_each = [&](const auto& body) {
       for (int64_t d = source.document_begin(); d < source.document_end(); ++d) {
         const int64_t end = source.FirstToken(d + 1) - label;
         for (int64_t begin = source.FirstToken(d); begin < end; begin += longest) {
-          body(Piece{begin, std::min(longest, end - begin)});
+          body(TokenRange{begin, std::min(longest, end - begin)});
         }
       }
     };
     std::vector<int64_t> place(static_cast<size_t>(longest) + 2);  // counting sort
-    for_each([&](Piece piece) { ++place[static_cast<size_t>(longest - piece.size + 1)]; });
+    for_each([&](TokenRange piece) { ++place[static_cast<size_t>(longest - piece.size + 1)]; });
     std::partial_sum(place.begin(), place.end(), place.begin());
-    std::vector<Piece> sorted(static_cast<size_t>(documents.size()));
-    for_each([&](Piece piece) {
+    std::vector<TokenRange> sorted(static_cast<size_t>(documents.size()));
+    for_each([&](TokenRange piece) {
       sorted[static_cast<size_t>(place[static_cast<size_t>(longest - piece.size)]++)] = piece;
     });
     return sorted;
   }
 
   // The sample of each piece; fills first_ with where each sample's pieces will begin.
-  std::vector<int64_t> Pack(const std::vector<Piece>& pieces, const PackingOptions& options) {
+  std::vector<int64_t> Pack(const std::vector<TokenRange>& pieces, const PackingOptions& options) {
     RoomSet rooms(options.capacity);
     std::vector<std::vector<int64_t>> samples_with(static_cast<size_t>(options.capacity) + 1);
     std::vector<int64_t> sample_of(pieces.size());
@@ -252,7 +252,7 @@ class BestFitIndex : public SampleIndex {
     return sample_of;
   }
 
-  std::vector<Piece> pieces_;
+  std::vector<TokenRange> pieces_;
   std::vector<int64_t> first_;  // of each sample in pieces_; one more at the end
 };
 

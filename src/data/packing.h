@@ -14,7 +14,7 @@ namespace tranche {
 enum class Packing { kConcat, kBestFit, kNone };
 
 // Tokens [begin, begin + size) of a source's file as rows of a sample.
-struct Piece {
+struct TokenRange {
   int64_t begin = 0;
   int64_t size = 0;
 };
@@ -41,7 +41,7 @@ class SampleIndex {
   virtual int64_t size() const = 0;
   // The pieces of sample j in [0, size()), in the order of the rows. With split_pieces, best_fit
   // and none each lies in one document.
-  virtual void GetPieces(int64_t j, std::vector<Piece>* pieces) const = 0;
+  virtual void GetPieces(int64_t j, std::vector<TokenRange>* pieces) const = 0;
 
   // Tokens that take no part in the loss of an epoch: no label, and no row that has one.
   int64_t unused_tokens() const { return unused_tokens_; }

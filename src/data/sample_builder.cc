@@ -52,17 +52,17 @@ SampleBuilder::SampleBuilder(const LoaderOptions& options, const std::vector<Loa
 std::vector<SampleBuilder::Part> SampleBuilder::PartsOf(const SampleId& id, bool* swapped) const {
   const auto pieces_of = [this](const SampleId& sample) {
     std::vector<Part> parts;
-    std::vector<Piece> pieces;
+    std::vector<TokenRange> pieces;
     const LoadedSource& from = sources_[static_cast<size_t>(sample.source)];
     from.index->GetPieces(sample.sample, &pieces);
-    for (const Piece& piece : pieces) parts.push_back({&from, piece});
+    for (const TokenRange& piece : pieces) parts.push_back({&from, piece});
     return parts;
   };
   *swapped = false;
   std::vector<Part> parts = pieces_of(id);
   if (!options_.next_sentence) return parts;
   const auto halve = [](std::vector<Part>* whole) {
-    const Piece piece = whole->front().piece;
+    const TokenRange piece = whole->front().piece;
     const int64_t first = (piece.size + 1) / 2;
     whole->push_back(whole->front());
     (*whole)[0].piece.size = first;

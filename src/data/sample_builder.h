@@ -39,7 +39,7 @@ class SampleBuilder {
   // The token ranges of sample g in the order of its rows, and the source each is from.
   struct Part {
     const LoadedSource* from;
-    Piece piece;
+    TokenRange piece;
   };
   std::vector<Part> PartsOf(const SampleId& id, bool* swapped) const;
 

@@ -1,3 +1,5 @@
 tranche_test(model_format_config_test model)
 tranche_test(model_format_safetensors_test model)
 tranche_test(model_format_folder_test model)
+tranche_test(model_format_export_test model)
+tranche_test(model_format_mutation_test model)

@@ -102,8 +102,9 @@ CodePointTable BuildCharClasses() {
     if ((mask & (U_GC_M_MASK | U_GC_ND_MASK | U_GC_PC_MASK)) || (mask & U_GC_L_MASK)) bits |= kWordChar;
     if (u_hasBinaryProperty(static_cast<UChar32>(c), UCHAR_WHITE_SPACE)) bits |= kSpace;
     if (u_hasBinaryProperty(static_cast<UChar32>(c), UCHAR_ALPHABETIC) || c == 0x200C || c == 0x200D) bits |= kWordChar;
-    // StripAccents knows the marks of Unicode 9; U+111C9 became one later.
+    // StripAccents knows the marks of Unicode 9; U+111C9 became one later, U+1CF2 and U+1CF3 were marks then.
     if ((mask & U_GC_M_MASK) && AssignedBy(c, 9, 0) && c != 0x111C9) bits |= kOldMark;
+    if (c == 0x1CF2 || c == 0x1CF3) bits |= kOldMark;
     table[c] = bits;
   });
   return table.Build();

@@ -140,10 +140,13 @@ void ForwardBlock(const ForwardTask& task, const Segment& segment, int64_t head,
   for (int64_t key = first_key / kKeyTile * kKeyTile; key < end_key; key += kKeyTile) {
     const int64_t key_end = std::min(key + kKeyTile, see.keys);
     const int64_t keys = key_end - key;
-    LoadRows(task.k.Row<T>(segment.key_begin + key) + kv_head * dim, task.k.stride, keys, dim, 1.0f,
-             t.keys, head_stride);
-    LoadRows(task.v.Row<T>(segment.key_begin + key) + kv_head * dim, task.v.stride, keys, dim, 1.0f,
-             t.values, head_stride);
+    const T* k_rows = task.k.Row<T>(segment.key_begin + key) + kv_head * dim;
+    const T* v_rows = task.v.Row<T>(segment.key_begin + key) + kv_head * dim;
+    LoadRows(k_rows, task.k.stride, keys, dim, 1.0f, t.keys, head_stride);
+    LoadRows(v_rows, task.v.stride, keys, dim, 1.0f, t.values, head_stride);
+    const int64_t next = std::clamp<int64_t>(end_key - key_end, 0, kKeyTile);
+    PrefetchRows(k_rows + keys * task.k.stride, task.k.stride, next, dim);
+    PrefetchRows(v_rows + keys * task.v.stride, task.v.stride, next, dim);
     Product<Start::kZero, false>(
         {t.keys, head_stride, t.queries, kStride, t.scores, kStride, nullptr}, keys, columns,
         [&](int64_t j, int64_t j_end, int64_t i, int64_t i_end) HWY_ATTR {

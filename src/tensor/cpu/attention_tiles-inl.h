@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "hwy/cache_control.h"
 #include "hwy/highway.h"
 #include "tensor/cpu/attention_tiles.h"
 #include "tensor/cpu/philox-inl.h"
@@ -37,6 +38,16 @@ void LoadRows(const T* from, int64_t from_stride, int64_t rows, int64_t cols, fl
   }
 }
 
+// Rows of a head lie far apart, where hardware does not foresee them.
+template <typename T>
+HWY_INLINE void PrefetchRows(const T* from, int64_t from_stride, int64_t rows, int64_t cols) {
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t c = 0; c < cols; c += 64 / static_cast<int64_t>(sizeof(T))) {
+      hwy::Prefetch(from + r * from_stride + c);
+    }
+  }
+}
+
 // to[r, c] = factor · from[r, c], to T.
 template <typename T>
 void StoreRows(const float* from, int64_t from_stride, int64_t rows, int64_t cols, float factor,
@@ -54,14 +65,38 @@ void StoreRows(const float* from, int64_t from_stride, int64_t rows, int64_t col
 template <typename T>
 void LoadTransposed(const T* from, int64_t from_stride, int64_t rows, int64_t cols, float factor,
                     float* to, int64_t to_stride) {
-  const int64_t padded = RoundUpToVectors(rows);
-  // Four rows at a time: the writes of a column share a cache line.
-  for (int64_t r = 0; r < padded; r += 4) {
-    for (int64_t c = 0; c < cols; ++c) {
+  int64_t r = 0;
+#if HWY_TARGET != HWY_SCALAR  // which has no vectors of four
+  const hn::FixedTag<float, 4> d;
+  const auto scale = hn::Set(d, factor);
+  for (; r + 4 <= rows; r += 4) {
+    const T* row = from + r * from_stride;
+    int64_t c = 0;
+    for (; c + 4 <= cols; c += 4) {
+      const auto r0 = hn::Mul(LoadAs(d, row + c), scale);
+      const auto r1 = hn::Mul(LoadAs(d, row + from_stride + c), scale);
+      const auto r2 = hn::Mul(LoadAs(d, row + 2 * from_stride + c), scale);
+      const auto r3 = hn::Mul(LoadAs(d, row + 3 * from_stride + c), scale);
+      const auto low01 = hn::InterleaveLower(d, r0, r1), high01 = hn::InterleaveUpper(d, r0, r1);
+      const auto low23 = hn::InterleaveLower(d, r2, r3), high23 = hn::InterleaveUpper(d, r2, r3);
+      float* column = to + c * to_stride + r;
+      hn::StoreU(hn::ConcatLowerLower(d, low23, low01), d, column);
+      hn::StoreU(hn::ConcatUpperUpper(d, low23, low01), d, column + to_stride);
+      hn::StoreU(hn::ConcatLowerLower(d, high23, high01), d, column + 2 * to_stride);
+      hn::StoreU(hn::ConcatUpperUpper(d, high23, high01), d, column + 3 * to_stride);
+    }
+    for (; c < cols; ++c) {
       for (int64_t i = 0; i < 4; ++i) {
-        to[c * to_stride + r + i] =
-            r + i < rows ? factor * static_cast<float>(from[(r + i) * from_stride + c]) : 0.0f;
+        to[c * to_stride + r + i] = factor * static_cast<float>(row[i * from_stride + c]);
       }
+    }
+  }
+#endif
+  const int64_t padded = RoundUpToVectors(rows);
+  for (; r < padded; ++r) {
+    for (int64_t c = 0; c < cols; ++c) {
+      to[c * to_stride + r] =
+          r < rows ? factor * static_cast<float>(from[r * from_stride + c]) : 0.0f;
     }
   }
 }

@@ -474,6 +474,16 @@ void ResolveNames(Recipe* recipe, Decoder* decoder, bool output_dir_is_default) 
   if (output_dir_is_default) output = ResolvePath(output, CurrentFolder());
 }
 
+// One line of at most `size` bytes, whatever a hostile recipe put into it.
+std::string OneLine(absl::string_view text, size_t size) {
+  std::string out;
+  for (const char c : text) {
+    if (out.size() >= size && (static_cast<unsigned char>(c) & 0xC0) != 0x80) return out + "...";
+    out += absl::ascii_iscntrl(static_cast<unsigned char>(c)) ? '?' : c;
+  }
+  return out;
+}
+
 absl::Status JoinFaults(std::vector<RecipeFault> faults) {
   std::stable_sort(faults.begin(), faults.end(), [](const RecipeFault& a, const RecipeFault& b) {
     const auto rank = [](int line) { return line == 0 ? std::numeric_limits<int>::max() : line; };
@@ -482,8 +492,9 @@ absl::Status JoinFaults(std::vector<RecipeFault> faults) {
   const size_t shown = std::min(faults.size(), kMaxFaults);
   std::vector<std::string> lines;
   for (size_t i = 0; i < shown; ++i) {
-    lines.push_back(absl::StrCat(faults[i].where, ": ", faults[i].key,
-                                 faults[i].key.empty() ? "" : ": ", faults[i].what));
+    const RecipeFault& fault = faults[i];
+    const std::string key = fault.key.empty() ? "" : absl::StrCat(OneLine(fault.key, 200), ": ");
+    lines.push_back(absl::StrCat(fault.where, ": ", key, OneLine(fault.what, 2000)));
   }
   if (faults.size() > shown)
     lines.push_back(absl::StrCat("and ", faults.size() - shown, " more faults"));
@@ -522,7 +533,10 @@ absl::StatusOr<Recipe> ParseRecipe(absl::string_view text, const std::string& so
   CheckRecipe(recipe, files, faulty, &decoder.faults());
   if (decoder.faults().empty()) return recipe;
   for (RecipeFault& fault : decoder.faults()) {
-    if (fault.where == "default") fault.where = absl::StrCat(source, ":1");
+    if (fault.where == "default") {  // what is not there is missed in its section
+      const TomlValue* section = root.Find(fault.key.substr(0, fault.key.find('.')));
+      fault.where = section == nullptr ? absl::StrCat(source, ":1") : section->where;
+    }
     if (fault.line == 0) fault.line = LineOf(fault.where);
   }
   return JoinFaults(std::move(decoder.faults()));

@@ -80,20 +80,27 @@ absl::Status Convert(const toml::node& node, const std::string& source, int line
         TRANCHE_RETURN_IF_ERROR(Convert(item, source, line, depth + 1, &out->items.emplace_back()));
       }
       break;
-    case toml::node_type::table:
+    case toml::node_type::table: {
+      // toml++ sorts keys by name; people read them in the order of the file.
+      std::vector<std::pair<const toml::key*, const toml::node*>> entries;
+      for (const auto& [key, value] : *node.as_table()) entries.emplace_back(&key, &value);
+      const auto place = [](const auto& entry) {
+        const toml::source_position& begin = entry.first->source().begin;
+        return std::make_pair(begin.line, begin.column);
+      };
+      std::stable_sort(entries.begin(), entries.end(),
+                       [&](const auto& a, const auto& b) { return place(a) < place(b); });
       out->kind = Kind::kTable;
-      for (const auto& [key, value] : *node.as_table()) {
-        out->entries.emplace_back(std::string(key.str()), TomlValue());
-        const int key_line =
-            key.source().begin.line > 0 ? static_cast<int>(key.source().begin.line) : line;
-        TomlValue& entry = out->entries.back().second;
-        TRANCHE_RETURN_IF_ERROR(Convert(value, source, key_line, depth + 1, &entry));
-        entry.line = key_line;  // a value may end lines below the key that a reader looks for
+      for (const auto& [key, value] : entries) {
+        TomlValue& entry = out->entries.emplace_back(std::string(key->str()), TomlValue()).second;
+        const int own_line = static_cast<int>(key->source().begin.line);
+        const int key_line = own_line > 0 ? own_line : line;
+        TRANCHE_RETURN_IF_ERROR(Convert(*value, source, key_line, depth + 1, &entry));
+        entry.line = key_line;  // where a reader looks for it, even if the value starts below
         entry.where = Place(source, key_line);
       }
-      std::stable_sort(out->entries.begin(), out->entries.end(),
-                       [](const auto& a, const auto& b) { return a.second.line < b.second.line; });
       break;
+    }
     default:
       out->kind = Kind::kDate;
       break;
@@ -304,6 +311,7 @@ std::string TomlKey(absl::string_view key) {
 }
 
 std::string TomlNumber(double value) {
+  if (value == std::floor(value) && std::abs(value) < 1e15) return absl::StrFormat("%.1f", value);
   std::array<char, 32> buffer;
   const auto [end, error] = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value);
   std::string text(buffer.data(), end);

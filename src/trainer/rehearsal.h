@@ -1,0 +1,46 @@
+// A run's memory and arithmetic, known before any of it exists: the real Session on the plan
+// backend.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "data/batch.h"
+#include "tensor/arena.h"
+#include "tensor/plan_backend.h"
+#include "trainer/run_setup.h"
+#include "trainer/session.h"
+
+namespace tranche {
+
+// Threads that the CPU backend will use here.
+int UsableThreads();
+
+struct Rehearsal {
+  std::vector<Arena::Entry> entries;
+  int64_t peak_bytes = 0;
+  std::vector<int64_t> bytes_by_kind;  // indexed by MemoryKind; they add up to peak_bytes
+  double micro_batch_flops = 0;        // of a full one, forward and backward, as it is run
+};
+
+// `training` false: what evaluation alone needs.
+absl::StatusOr<Rehearsal> Rehearse(const RunSetup& setup, bool training, int threads);
+
+// Counts the model's FLOPs in micro-batches as they come, by their real lengths: forward and
+// backward without recompute, which is what utilisation is measured with.
+class FlopCounter {
+ public:
+  static absl::StatusOr<std::unique_ptr<FlopCounter>> Create(const RunSetup& setup);
+  ~FlopCounter();
+  double Count(const MicroBatch& batch);
+
+ private:
+  explicit FlopCounter(std::unique_ptr<PlanBackend> backend);
+  std::unique_ptr<PlanBackend> backend_;
+  Arena arena_;
+  std::unique_ptr<Session> session_;
+};
+
+}  // namespace tranche

@@ -1,0 +1,258 @@
+#include "trainer/run.h"
+
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "base/units.h"
+#include "trainer/checkpoint.h"
+#include "trainer/loop.h"
+#include "trainer/matmul_peak.h"
+#include "trainer/memory_use.h"
+#include "trainer/run_lock.h"
+#include "trainer/run_plan.h"
+#include "trainer/saved_model.h"
+#include "trainer/signals.h"
+#include "trainer/start.h"
+#include "trainer/weights.h"
+
+namespace tranche {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+struct Loaders {
+  std::unique_ptr<Loader> train;
+  std::vector<ValidationLoader> validation;
+};
+
+absl::StatusOr<Loaders> OpenLoaders(const RunSetup& setup) {
+  Loaders loaders;
+  TRANCHE_ASSIGN_OR_RETURN(loaders.train, Loader::Create(setup.train));
+  for (const NamedLoader& set : setup.validation) {
+    TRANCHE_ASSIGN_OR_RETURN(std::unique_ptr<Loader> loader, Loader::Create(set.options));
+    loaders.validation.push_back({set.name, std::move(loader)});
+  }
+  return loaders;
+}
+
+void PrintData(const Loaders& loaders) {
+  const auto print = [](const std::string& name, const Loader& loader) {
+    for (const Loader::SourceReport& source : loader.report()) {
+      std::printf("data         %s: %s, %s tokens in %s documents, %s samples an epoch",
+                  name.c_str(), source.path.c_str(), FormatInteger(source.tokens).c_str(),
+                  FormatInteger(source.documents).c_str(), FormatInteger(source.samples).c_str());
+      if (loader.report().size() > 1) std::printf(", %.1f%% of the samples", 100 * source.share);
+      if (source.unused_tokens > 0) {
+        std::printf("; %s tokens unused: %s", FormatInteger(source.unused_tokens).c_str(),
+                    source.unused_reason.c_str());
+      }
+      std::printf("\n");
+    }
+  };
+  print("training", *loaders.train);
+  for (const ValidationLoader& set : loaders.validation) print(set.name, *set.loader);
+}
+
+// The folders and files of one run.
+struct RunDirectory {
+  explicit RunDirectory(const std::string& path)
+      : path(path),
+        checkpoints(JoinPath(path, "checkpoints")),
+        metrics(JoinPath(path, "metrics.jsonl")),
+        resolved(JoinPath(path, "resolved.toml")),
+        exported(JoinPath(path, "export")),
+        trigger(JoinPath(path, "checkpoint_now")) {}
+  std::string path, checkpoints, metrics, resolved, exported, trigger;
+};
+
+absl::Status RemoveEarlierRun(FileSystem& fs, const RunDirectory& directory) {
+  for (const std::string& path :
+       {directory.checkpoints, directory.metrics, directory.resolved, directory.exported}) {
+    if (FileExists(path)) LogNote(absl::StrCat("--overwrite: removing ", path));
+    TRANCHE_RETURN_IF_ERROR(fs.RemoveAll(path));
+  }
+  return absl::OkStatus();
+}
+
+// Everything on the device, in the order in which it must go.
+struct Device {
+  std::unique_ptr<Backend> backend;
+  std::unique_ptr<Arena> arena;
+  std::unique_ptr<Session> session;
+};
+
+absl::StatusOr<Device> MakeDevice(const RunSetup& setup, int64_t bytes, int threads) {
+  Device device;
+  TRANCHE_ASSIGN_OR_RETURN(Arena arena, Arena::OnHost(bytes));
+  device.arena = std::make_unique<Arena>(std::move(arena));
+  device.backend = CreateCpuBackend(threads);
+  TRANCHE_ASSIGN_OR_RETURN(
+      device.session, Session::Create(setup, /*training=*/true, *device.backend, *device.arena));
+  return device;
+}
+
+absl::Status Export(FileSystem& fs, const RunSetup& setup, Session& session,
+                    const std::string& directory) {
+  const std::string fresh = directory + ".new";
+  TRANCHE_RETURN_IF_ERROR(fs.RemoveAll(fresh));
+  TRANCHE_RETURN_IF_ERROR(
+      ExportModel(fs, setup, session.engine(), session.backend(), session.stream(), fresh));
+  TRANCHE_RETURN_IF_ERROR(fs.RemoveAll(directory));
+  TRANCHE_RETURN_IF_ERROR(fs.Rename(fresh, directory));
+  LogNote(absl::StrCat("model written to ", directory));
+  return absl::OkStatus();
+}
+
+// A run whose last step was already taken: at most its export is missing.
+absl::StatusOr<ExitCode> FinishedRun(FileSystem& fs, const RunSetup& setup, const StartPoint& start,
+                                     const RunDirectory& directory) {
+  std::printf("already complete: %s is of step %d of %d\n", start.checkpoint.c_str(),
+              static_cast<int>(start.manifest.step),
+              static_cast<int>(start.manifest.schedule.total_steps));
+  if (setup.recipe.checkpoint.export_hf == "last" && !FileExists(directory.exported)) {
+    const SavedModel model{start.checkpoint, setup.recipe};
+    TRANCHE_RETURN_IF_ERROR(ExportCheckpoint(fs, model, directory.exported));
+  }
+  return kExitDone;
+}
+
+void PrintSummary(const TrainLoop& loop, const Rehearsal& plan, const Arena& arena, double peak,
+                  int64_t resident_beyond) {
+  const CheckpointManifest& state = loop.state();
+  const double seconds = loop.trained_seconds();
+  std::printf("\nsteps        %d of %d; skipped: %d not finite, %d without a target\n",
+              static_cast<int>(state.step), static_cast<int>(state.schedule.total_steps),
+              static_cast<int>(state.nonfinite_steps), static_cast<int>(state.no_target_steps));
+  if (seconds > 0) {
+    const double rate = loop.model_flops() / seconds;
+    std::printf("speed        %s tokens in %s: %s tokens/s, %sFLOP/s",
+                FormatInteger(loop.trained_tokens()).c_str(), FormatSeconds(seconds).c_str(),
+                FormatCount(static_cast<double>(loop.trained_tokens()) / seconds).c_str(),
+                FormatCount(rate).c_str());
+    std::printf(", %.0f%% of the %sFLOP/s that matrix products reach here\n", 100 * rate / peak,
+                FormatCount(peak).c_str());
+  }
+  std::printf("memory       planned %s bytes, used %s; %s resident beyond them\n",
+              FormatInteger(plan.peak_bytes).c_str(), FormatInteger(arena.peak()).c_str(),
+              FormatBytes(resident_beyond).c_str());
+  std::fflush(stdout);
+}
+
+CheckpointManifest AtStepZero(const RunSetup& setup, const std::string& data_fingerprint) {
+  CheckpointManifest state;
+  state.seed = setup.recipe.run.seed;
+  state.global_batch_size = setup.recipe.training.global_batch_size;
+  state.sequence_length = setup.recipe.data.sequence_length;
+  state.data_fingerprint = data_fingerprint;
+  return state;
+}
+
+}  // namespace
+
+absl::StatusOr<ExitCode> RunTraining(const Recipe& recipe, const TrainOptions& options) {
+  const Clock::time_point process_start = Clock::now();
+  CatchStopSignals();
+  FileSystem& fs = FileSystem::Real();
+  const int threads = UsableThreads();
+  TRANCHE_ASSIGN_OR_RETURN(const RunSetup setup, SetUpRun(recipe, /*with_tokenizer=*/true));
+  TRANCHE_ASSIGN_OR_RETURN(const Loaders loaders, OpenLoaders(setup));
+  TRANCHE_ASSIGN_OR_RETURN(const int64_t total_steps,
+                           TotalSteps(recipe, loaders.train->samples_per_epoch()));
+  TRANCHE_ASSIGN_OR_RETURN(const Schedule schedule, MakeSchedule(recipe, total_steps));
+  if (options.dry_run) {
+    TRANCHE_ASSIGN_OR_RETURN(const RunPlan plan, MakePlan(setup, total_steps, threads));
+    PrintData(loaders);
+    std::fputs(PrintPlan(plan).c_str(), stdout);
+    return kExitDone;
+  }
+
+  const RunDirectory directory(recipe.run.output_dir);
+  TRANCHE_RETURN_IF_ERROR(fs.MakeDirs(directory.path));
+  TRANCHE_ASSIGN_OR_RETURN(const RunLock lock, RunLock::Acquire(directory.path));
+  if (options.overwrite) TRANCHE_RETURN_IF_ERROR(RemoveEarlierRun(fs, directory));
+  TRANCHE_RETURN_IF_ERROR(RemoveLeftovers(fs, directory.checkpoints));
+  TRANCHE_ASSIGN_OR_RETURN(const StartPoint start,
+                           FindStart(recipe.checkpoint.resume, directory.checkpoints));
+  CheckpointManifest state = AtStepZero(setup, loaders.train->fingerprint());
+  if (!start.checkpoint.empty()) {
+    TRANCHE_RETURN_IF_ERROR(CheckSameRun(start, setup, loaders.train->fingerprint(), schedule));
+    if (start.manifest.step >= total_steps) return FinishedRun(fs, setup, start, directory);
+    TRANCHE_RETURN_IF_ERROR(SetAsideNewer(fs, directory.checkpoints, start));
+    state = start.manifest;
+  }
+  state.precision = recipe.training.precision;
+  state.seed = recipe.run.seed;
+  state.schedule_name = recipe.lr_scheduler.name;
+  state.schedule = schedule;
+
+  TRANCHE_ASSIGN_OR_RETURN(const Rehearsal plan, Rehearse(setup, /*training=*/true, threads));
+  TRANCHE_ASSIGN_OR_RETURN(const double peak, MeasureMatMulPeak(setup.engine.dtype, threads));
+  TRANCHE_ASSIGN_OR_RETURN(const auto flops, FlopCounter::Create(setup));
+  TRANCHE_ASSIGN_OR_RETURN(const Device device, MakeDevice(setup, plan.peak_bytes, threads));
+  Session& session = *device.session;
+  std::printf("run          %s: %s, %s parameters, %s, on %s\n", recipe.run.name.c_str(),
+              setup.config.architecture.c_str(), FormatInteger(TotalElements(setup.specs)).c_str(),
+              recipe.training.precision.c_str(), device.backend->Describe().c_str());
+  PrintData(loaders);
+  std::printf("memory      ");
+  for (const MemoryKind kind :
+       {MemoryKind::kWeights, MemoryKind::kGradients, MemoryKind::kOptimizer,
+        MemoryKind::kActivations, MemoryKind::kWorkspace}) {
+    std::printf(" %s %s,", MemoryKindName(kind).data(),
+                FormatBytes(plan.bytes_by_kind[static_cast<size_t>(kind)]).c_str());
+  }
+  std::printf(" together %s\n", FormatBytes(plan.peak_bytes).c_str());
+  if (start.checkpoint.empty()) {
+    TRANCHE_RETURN_IF_ERROR(
+        SetFirstWeights(setup, session.engine(), *device.backend, session.stream()));
+  } else {
+    TRANCHE_RETURN_IF_ERROR(
+        LoadCheckpoint(start.checkpoint, session.engine(), *device.backend, session.stream()));
+    std::printf("resumed      %s, after step %d\n", start.checkpoint.c_str(),
+                static_cast<int>(state.step));
+  }
+  std::fflush(stdout);
+
+  TRANCHE_RETURN_IF_ERROR(WriteFileAtomic(directory.resolved, PrintRecipe(recipe)));
+  std::unique_ptr<MetricsLog> metrics;
+  if (recipe.metrics.jsonl) {
+    TRANCHE_ASSIGN_OR_RETURN(metrics, MetricsLog::Open(directory.metrics));
+    metrics->Append(absl::StrFormat(
+        R"({"event":"start","attempt":%d,"step":%d,"total_steps":%d,"parameters":%d,"memory_bytes":%d})",
+        metrics->attempt(), state.step, total_steps, TotalElements(setup.specs), plan.peak_bytes));
+  }
+  TrainLoop loop({.setup = setup,
+                  .session = session,
+                  .train = *loaders.train,
+                  .validation = loaders.validation,
+                  .flops = *flops,
+                  .fs = fs,
+                  .metrics = metrics.get(),
+                  .checkpoint_directory = directory.checkpoints,
+                  .trigger_path = directory.trigger,
+                  .peak_flops = peak,
+                  .arena_bytes = plan.peak_bytes,
+                  .process_start = process_start},
+                 std::move(state));
+  TRANCHE_ASSIGN_OR_RETURN(const TrainLoop::End end, loop.Run());
+  const int64_t beyond = ResidentBytes() - device.arena->peak();
+  PrintSummary(loop, plan, *device.arena, peak, beyond);
+  if (end == TrainLoop::End::kNonFinite) return kExitNonFinite;
+  if (!loop.save_failure().empty()) return absl::ResourceExhaustedError(loop.save_failure());
+  if (end == TrainLoop::End::kStopped) return kExitStopped;
+  if (recipe.checkpoint.export_hf == "last") {
+    TRANCHE_RETURN_IF_ERROR(Export(fs, setup, session, directory.exported));
+  }
+  return kExitDone;
+}
+
+}  // namespace tranche

@@ -1,0 +1,23 @@
+#include "trainer/verbs/verbs.h"
+
+namespace tranche {
+
+std::vector<Verb> AllVerbs() {
+  return {
+      TokenizeVerb(),
+      TrainVerb(),
+      PlanVerb(),
+      EvalVerb(),
+      ExportVerb(),
+      InspectVerb(),
+      InspectDataVerb(),
+      VerifyVerb(),
+      RecipesListVerb(), RecipesShowVerb(), RecipesCopyVerb(), RecipesReferenceVerb(), DoctorVerb(),
+  };
+}
+
+Flag SetFlag() {
+  return {"set", "SECTION.KEY=VALUE", "Replaces a value of the recipe; may be repeated.", true};
+}
+
+}  // namespace tranche

@@ -8,6 +8,8 @@
 
 #include "gtest/gtest.h"
 
+#include "hwy/targets.h"
+
 #include "attention_reference.h"
 
 namespace tranche {
@@ -171,6 +173,29 @@ TEST(AttentionInvariance, LargeScoresNeitherOverflowNorLoseTheWinner) {
   // Scores reach 1e6, where a unit in the last place is 0.06.
   EXPECT_LT(RelativeError(got.out, want.out), 0.1);
   for (int64_t r = 0; r < got.d_q.rows; ++r) EXPECT_TRUE(std::isfinite(got.d_q.At(r, 0)));
+}
+
+TEST(AttentionInvariance, EveryInstructionSetThatThisMachineHasComputesTheSameUpToRounding) {
+  for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+    AttentionCase shape = Shape({75, 9}, 4, 2, 20);
+    shape.window = 50;
+    shape.dropout = 0.2f;
+    shape.dtype = dtype;
+    AttentionProblem p(shape);
+    const auto want = ReferenceAttention(p);
+    const double tolerance = dtype == DType::kFloat32 ? 3e-6 : 6e-3;
+    for (const int64_t target : {HWY_SCALAR, HWY_AVX2, HWY_AVX3}) {
+      if (target != HWY_SCALAR && (hwy::SupportedTargets() & target) == 0) continue;
+      SCOPED_TRACE(hwy::TargetName(target));
+      hwy::GetChosenTarget().Update(target);
+      const AttentionResult got = RunAttention(p, 2);
+      hwy::GetChosenTarget().DeInit();
+      EXPECT_LT(RelativeError(got.out, want.out), tolerance);
+      EXPECT_LT(RelativeError(got.d_q, want.d_q), tolerance);
+      EXPECT_LT(RelativeError(got.d_k, want.d_k), tolerance);
+      EXPECT_LT(RelativeError(got.d_v, want.d_v), tolerance);
+    }
+  }
 }
 
 // Σ out·d_out, whose gradients are d_q, d_k and d_v.

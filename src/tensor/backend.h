@@ -66,7 +66,7 @@ struct NormArgs {
   Tensor bias;    // [1, D] or undefined
 };
 
-// What dropout masks are a function of; see base/rng.h. An element is kept where its random number is >= probability, and then divided
+// What dropout masks are a function of; see tensor/dropout_mask.h. An element is kept where its random number is >= probability, and then divided
 // by (1 - probability).
 struct DropoutArgs {
   float probability = 0;
@@ -196,11 +196,11 @@ class Backend {
 
   // --- the update ---
   // norm_state [1, 4] uint64: the sum of squares as a 128-bit fixed-point number (low, high; 72 fractional bits), the count of
-  // non-finite elements, unused. Adds one flat fp32 slice: squares are summed per 64-element line in double in a fixed order, lines in
+  // non-finite elements and of sums too large for it, unused. Adds one flat fp32 slice: squares are summed per 64-element line in double in a fixed order, lines in
   // fixed point, which is associative: the sum does not depend on where slices are cut (at multiples of 64).
   virtual void SquaredNorm(Stream& stream, Tensor gradients, Tensor norm_state) = 0;
   // control [1, 4] fp32 = {norm, factor for the gradients (min(1, max_norm / (norm + 1e-6)), 1 where max_norm is 0), 1 to apply the
-  // update or 0 to skip it, 0}. Skips where an element or loss_sum was not finite; then norm is NaN.
+  // update or 0 to skip it, 0}. Skips where that count is not zero or loss_sum is not finite; then norm is NaN.
   virtual void FinishNorm(Stream& stream, Tensor norm_state, Tensor loss_sum, float max_norm, Tensor control) = 0;
   // Loshchilov & Hutter, "Decoupled weight decay regularization" (2019), as torch.optim.AdamW computes it:
   //   p *= 1 − lr·wd;  m = β1 m + (1−β1) g;  v = β2 v + (1−β2) g²;  p −= lr/(1−β1^t) · m / (√v/√(1−β2^t) + eps).

@@ -304,20 +304,27 @@ HWY_EXPORT(DeltaRows);
 // Whole heads cost 5 products a tile and keep a thread busy for long; tiles cost 7 and divide
 // finely. The time of whole heads is that of the fullest thread when items are handed out in order.
 bool WholeHeadsAreFaster(const AttentionArgs& args, int threads) {
-  if (threads == 1) return true;
   constexpr int kMaxThreads = 512;
+  if (threads == 1) return true;
   if (threads > kMaxThreads) return false;
-  double busy[kMaxThreads] = {}, total = 0;
-  for (int64_t s = 0; s < args.segments; ++s) {
+  const auto cost = [&](int64_t s) {
     const Segment segment = SegmentOf(args, s);
-    const double cost =
-        static_cast<double>(segment.queries()) * static_cast<double>(segment.keys());
+    return static_cast<double>(segment.queries()) * static_cast<double>(segment.keys());
+  };
+  double total = 0, largest = 0;
+  for (int64_t s = 0; s < args.segments; ++s) {
+    total += cost(s) * static_cast<double>(args.kv_heads);
+    largest = std::max(largest, cost(s));
+  }
+  const double tiles = 7 * total / threads;
+  if (5 * (total / threads + largest) <= tiles) return true;
+  double busy[kMaxThreads] = {};
+  for (int64_t s = 0; s < args.segments; ++s) {
     for (int64_t head = 0; head < args.kv_heads; ++head) {
-      *std::min_element(busy, busy + threads) += cost;
-      total += cost;
+      *std::min_element(busy, busy + threads) += cost(s);
     }
   }
-  return 5 * *std::max_element(busy, busy + threads) <= 7 * total / threads;
+  return 5 * *std::max_element(busy, busy + threads) <= tiles;
 }
 
 void ForItems(const BackwardTask& task, BackwardPart part, const WorkList& work,

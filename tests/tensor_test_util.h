@@ -47,7 +47,7 @@ class CpuDevice {
   static constexpr int64_t kPadding = 3;
 
   explicit CpuDevice(int threads)
-      : backend_(CreateCpuBackend(threads)), arena_(Arena::OnHost(int64_t{192} << 20).value()) {
+      : backend_(CreateCpuBackend(threads)), arena_(Arena::OnHost(int64_t{64} << 20).value()) {
     WorkspaceLimits limits;
     limits.max_tokens = 4096;
     limits.max_segments = 16;

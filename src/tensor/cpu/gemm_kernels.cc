@@ -207,8 +207,11 @@ void Epilogue(const MatMulArgs& args, const GemmTile& tile, float* x, int64_t x_
     if (bias != nullptr) add(bias);
     if (args.pre_activation.defined()) {
       T* kept = args.pre_activation.Row<T>(i) + tile.col;
-      ForVectors(cols,
-                 [&](int64_t j, auto extent) { Store(Load(x + j, extent), kept + j, extent); });
+      // The activation is taken of what is kept, so that making it again from there gives its bits.
+      ForVectors(cols, [&](int64_t j, auto extent) {
+        Store(Load(x + j, extent), kept + j, extent);
+        Store(Load(kept + j, extent), x + j, extent);
+      });
     }
     Activate(args.activation, x, cols);
     if (args.derivative != Activation::kNone) {
@@ -242,7 +245,7 @@ template <typename T>
 void ComputeTile(const MatMulArgs& args, const GemmTile& tile, float* scratch) {
   float* block_a = scratch;
   float* block_b = block_a + (kMaxTileRows + kMaxPanelRows) * kDepth;
-  float* sums = block_b + kMaxTileCols * kDepth;
+  float* sums = block_b + kMaxPanelCols * kDepth;
   const int64_t panels = (tile.cols + kPanelCols - 1) / kPanelCols;
   const int64_t depth = args.transpose_a ? args.a.rows : args.a.cols;
   const int64_t blocks = std::max<int64_t>(1, (depth + kDepth - 1) / kDepth);
@@ -255,16 +258,17 @@ void ComputeTile(const MatMulArgs& args, const GemmTile& tile, float* scratch) {
     const int64_t block_depth = std::min(kDepth, depth - block * kDepth);
     const bool add = block > 0 || (direct && args.accumulate);
     PackA<T>(args, block, tile.row, tile.rows, block_a);
-    const float* b = block_b;
-    if (tile.packed_b != nullptr) {
-      b = tile.packed_b + block * tile.block_stride;
-    } else {
-      PackB<T>(args, block, tile.col, tile.cols, block_b);
-    }
-    for (int64_t panel = 0; panel < panels; ++panel, b += kPanelCols * kDepth) {
-      float* to = out + panel * kPanelCols;
-      args.transpose_a ? InnerRows<false>(tile.rows, block_depth, block_a, b, add, to, out_stride)
-                       : InnerRows<true>(tile.rows, block_depth, block_a, b, add, to, out_stride);
+    for (int64_t panel = 0; panel < panels; ++panel) {
+      const int64_t col = panel * kPanelCols;
+      const float* b = block_b;
+      if (tile.packed_b != nullptr) {
+        b = tile.packed_b + block * tile.block_stride + col * kDepth;
+      } else {
+        PackB<T>(args, block, tile.col + col, std::min(kPanelCols, tile.cols - col), block_b);
+      }
+      args.transpose_a
+          ? InnerRows<false>(tile.rows, block_depth, block_a, b, add, out + col, out_stride)
+          : InnerRows<true>(tile.rows, block_depth, block_a, b, add, out + col, out_stride);
     }
   }
   if (direct) return;

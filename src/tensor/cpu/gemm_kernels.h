@@ -19,9 +19,9 @@ inline constexpr int64_t kMaxPanelRows =
     16;  // bounds of the inner kernel's rows and columns on any machine
 inline constexpr int64_t kMaxPanelCols = 64;
 
-// Of one thread: a block of a, one of b, and the tile's sums.
+// Of one thread: a block of a, a panel of b, and the tile's sums.
 inline constexpr int64_t kTileScratchFloats =
-    (kMaxTileRows + kMaxPanelRows) * kDepth + kMaxTileCols * kDepth + kMaxTileRows * kMaxTileCols;
+    (kMaxTileRows + kMaxPanelRows) * kDepth + kMaxPanelCols * kDepth + kMaxTileRows * kMaxTileCols;
 
 struct GemmGeometry {
   int64_t panel_rows;

@@ -58,8 +58,9 @@ HWY_INLINE void StoreAs(D, hn::Vec<D> v, BFloat16* to) {
   const auto odd = hn::And(hn::ShiftRight<16>(raw), hn::Set(d32, 1u));
   const auto rounded = hn::ShiftRight<16>(hn::Add(raw, hn::Add(odd, hn::Set(d32, 0x7fffu))));
   const auto quiet = hn::Or(hn::ShiftRight<16>(raw), hn::Set(d32, 0x40u));
-  const auto nan = hn::RebindMask(d32, hn::Ne(v, v));
-  const auto bits = hn::BitCast(i32, hn::IfThenElse(nan, quiet, rounded));
+  // Highway's Ne is false for NaN; Eq is too.
+  const auto number = hn::RebindMask(d32, hn::Eq(v, v));
+  const auto bits = hn::BitCast(i32, hn::IfThenElse(number, rounded, quiet));
   hn::StoreU(hn::DemoteTo(d16, bits), d16, reinterpret_cast<uint16_t*>(to));
 }
 

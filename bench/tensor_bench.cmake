@@ -1,0 +1,10 @@
+# oneDNN, where it is installed, only to compare with.
+add_executable(tensor_bench ${CMAKE_CURRENT_LIST_DIR}/tensor_bench.cc ${CMAKE_CURRENT_LIST_DIR}/tensor_peak.cc)
+target_include_directories(tensor_bench PRIVATE ${CMAKE_CURRENT_LIST_DIR})
+target_link_libraries(tensor_bench PRIVATE tranche_tensor benchmark::benchmark tranche_flags)
+target_compile_definitions(tensor_bench PRIVATE HWY_DISABLED_TARGETS=\(HWY_SSSE3|HWY_SSE4|HWY_AVX3_DL\))
+find_library(TRANCHE_ONEDNN dnnl)
+if(TRANCHE_ONEDNN)
+  target_link_libraries(tensor_bench PRIVATE ${TRANCHE_ONEDNN})
+  target_compile_definitions(tensor_bench PRIVATE TRANCHE_BENCH_ONEDNN)
+endif()

@@ -1,1 +1,4 @@
 tranche_test(tokenizer_golden_test data)
+tranche_test(tokenizer_hostile_test data)
+tranche_test(tokenizer_pitfall_test data)
+tranche_test(tokenizer_trainer_test data)

@@ -26,18 +26,23 @@ namespace {
 using Kind = TomlValue::Kind;
 
 constexpr size_t kMaxBytes = size_t{256} << 10;
-constexpr size_t kParserStackBytes = size_t{512} << 20;
+constexpr size_t kOrdinaryDepth = 500;
+constexpr size_t kStackBytesPerLevel = 4096;  // toml++ takes under 1 KiB, twice that when sanitized
 constexpr int kMaxDepth = 64;
 
 std::string Place(const std::string& source, int line) { return absl::StrCat(source, ":", line); }
 
-// toml++ makes one table per dot of a key and walks them recursively, so a hostile file of a
-// hundred thousand dots would exhaust an ordinary stack. The file's size bounds the depth; this
-// stack, of which only the used part is ever touched, holds it.
-bool RunOnLargeStack(const std::function<void()>& work) {
+// Runs `work`, which recurses `depth` deep, on a stack that is large enough: toml++ makes one table
+// per dot of a key and walks them recursively, so a hostile file of a hundred thousand dots would
+// exhaust an ordinary one. False where the system has no room for a thread.
+bool RunOnLargeStack(size_t depth, const std::function<void()>& work) {
+  if (depth <= kOrdinaryDepth) {
+    work();
+    return true;
+  }
   pthread_attr_t attributes;
   TRANCHE_CHECK_EQ(pthread_attr_init(&attributes), 0);
-  TRANCHE_CHECK_EQ(pthread_attr_setstacksize(&attributes, kParserStackBytes), 0);
+  TRANCHE_CHECK_EQ(pthread_attr_setstacksize(&attributes, depth * kStackBytesPerLevel), 0);
   pthread_t thread;
   const auto run = [](void* argument) -> void* {
     (*static_cast<const std::function<void()>*>(argument))();
@@ -47,6 +52,12 @@ bool RunOnLargeStack(const std::function<void()>& work) {
       pthread_create(&thread, &attributes, run, const_cast<std::function<void()>*>(&work));
   pthread_attr_destroy(&attributes);
   return failed == 0 && pthread_join(thread, nullptr) == 0;
+}
+
+// Every level of a TOML tree costs one of these characters.
+size_t DepthBound(absl::string_view text) {
+  return static_cast<size_t>(
+      absl::c_count_if(text, [](char c) { return c == '.' || c == '[' || c == '{'; }));
 }
 
 absl::Status Convert(const toml::node& node, const std::string& source, int line, int depth,
@@ -195,7 +206,7 @@ absl::StatusOr<TomlValue> ParseToml(absl::string_view text, const std::string& s
     return fault(static_cast<int>(line), "not valid UTF-8; save the file as UTF-8");
   }
   absl::StatusOr<TomlValue> result = absl::InternalError("not parsed");
-  const bool ran = RunOnLargeStack([&] {
+  const bool ran = RunOnLargeStack(DepthBound(text), [&] {
     try {
       const toml::table table =
           toml::parse(std::string_view(text.data(), text.size()), std::string_view(source));

@@ -2,8 +2,10 @@
 
 #include <omp.h>
 
+#include <iterator>
 #include <utility>
 
+#include "absl/strings/str_format.h"
 #include "base/status.h"
 
 namespace tranche {
@@ -18,6 +20,13 @@ constexpr StepScale kOneToken = {.predicted_tokens = 1, .sequences = 1, .dropout
 }  // namespace
 
 int UsableThreads() { return omp_get_max_threads(); }
+
+std::string FormatFlops(double flops) {
+  const char* const prefixes[] = {"", "k", "M", "G", "T", "P", "E"};
+  size_t prefix = 0;
+  for (; flops >= 1000 && prefix + 1 < std::size(prefixes); ++prefix) flops /= 1000;
+  return absl::StrFormat("%.3g %sFLOP", flops, prefixes[prefix]);
+}
 
 absl::StatusOr<Rehearsal> Rehearse(const RunSetup& setup, bool training, int threads) {
   const std::unique_ptr<PlanBackend> backend = CreatePlanBackend(threads);

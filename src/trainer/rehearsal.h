@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -17,6 +18,9 @@ namespace tranche {
 
 // Threads that the CPU backend will use here.
 int UsableThreads();
+
+// 4.72e12 -> "4.72 TFLOP".
+std::string FormatFlops(double flops);
 
 struct Rehearsal {
   std::vector<Arena::Entry> entries;

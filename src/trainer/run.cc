@@ -134,17 +134,27 @@ void PrintSummary(const TrainLoop& loop, const Rehearsal& plan, const Arena& are
               static_cast<int>(state.nonfinite_steps), static_cast<int>(state.no_target_steps));
   if (seconds > 0) {
     const double rate = loop.model_flops() / seconds;
-    std::printf("speed        %s tokens in %s: %s tokens/s, %sFLOP/s",
+    std::printf("speed        %s tokens in %s: %s tokens/s, %s/s",
                 FormatInteger(loop.trained_tokens()).c_str(), FormatSeconds(seconds).c_str(),
                 FormatCount(static_cast<double>(loop.trained_tokens()) / seconds).c_str(),
-                FormatCount(rate).c_str());
-    std::printf(", %.0f%% of the %sFLOP/s that matrix products reach here\n", 100 * rate / peak,
-                FormatCount(peak).c_str());
+                FormatFlops(rate).c_str());
+    std::printf(", %.0f%% of the %s/s that matrix products reach here\n", 100 * rate / peak,
+                FormatFlops(peak).c_str());
   }
   std::printf("memory       planned %s bytes, used %s; %s resident beyond them\n",
               FormatInteger(plan.peak_bytes).c_str(), FormatInteger(arena.peak()).c_str(),
               FormatBytes(resident_beyond).c_str());
   std::fflush(stdout);
+}
+
+// Hours before the first checkpoint is the time to hear that it will not fit.
+void WarnOfFullDisk(FileSystem& fs, const RunSetup& setup, const RunDirectory& directory) {
+  const absl::StatusOr<int64_t> available = fs.FreeBytes(directory.path);
+  const int64_t needed =
+      CheckpointBytes(setup.specs, *CreateAdamW(setup.engine.update), CheckpointContents());
+  if (!available.ok() || *available >= needed) return;
+  LogWarning(absl::StrCat(directory.path, ": a checkpoint needs ", FormatBytes(needed),
+                          ", the volume has ", FormatBytes(*available), " free"));
 }
 
 CheckpointManifest AtStepZero(const RunSetup& setup, const std::string& data_fingerprint) {
@@ -194,6 +204,7 @@ absl::StatusOr<ExitCode> RunTraining(const Recipe& recipe, const TrainOptions& o
   state.schedule_name = recipe.lr_scheduler.name;
   state.schedule = schedule;
 
+  WarnOfFullDisk(fs, setup, directory);
   TRANCHE_ASSIGN_OR_RETURN(const Rehearsal plan, Rehearse(setup, /*training=*/true, threads));
   TRANCHE_ASSIGN_OR_RETURN(const double peak, MeasureMatMulPeak(setup.engine.dtype, threads));
   TRANCHE_ASSIGN_OR_RETURN(const auto flops, FlopCounter::Create(setup));

@@ -190,10 +190,9 @@ std::string PrintPlan(const RunPlan& plan) {
   } else {
     absl::StrAppend(&text, "length       in epochs: known when the data is there\n");
   }
-  absl::StrAppendFormat(
-      &text, "arithmetic   %sFLOP a token, %sFLOP a step",
-      FormatCount(plan.model_step_flops / static_cast<double>(plan.step_tokens())),
-      FormatCount(plan.model_step_flops));
+  absl::StrAppend(&text, "arithmetic   ",
+                  FormatFlops(plan.model_step_flops / static_cast<double>(plan.step_tokens())),
+                  " a token, ", FormatFlops(plan.model_step_flops), " a step");
   if (plan.step_flops > plan.model_step_flops) {
     absl::StrAppendFormat(&text, "; recompute (%s) adds %.0f%%", plan.recompute,
                           100 * (plan.step_flops / plan.model_step_flops - 1));

@@ -33,7 +33,9 @@ absl::StatusOr<SavedModel> OpenCheckpoint(const std::string& path,
 absl::StatusOr<Recipe> RecipeForFolder(const std::string& path,
                                        absl::Span<const std::string> sets) {
   TRANCHE_ASSIGN_OR_RETURN(const ModelConfig config, ReadModelConfig(path));
-  const int64_t length = std::min<int64_t>(2048, config.max_positions);
+  const int64_t learned_away =
+      config.position_kind == PositionKind::kLearned ? config.position_offset : 0;
+  const int64_t length = std::min<int64_t>(2048, config.max_positions - learned_away);
   const std::string text = absl::StrFormat(
       "[model]\npath = %s\ninit = \"random\"\n"
       "[data]\nobjective = \"%s\"\nsequence_length = %d\nsources = [{path = \"none\"}]\n"

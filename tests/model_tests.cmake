@@ -1,0 +1,5 @@
+tranche_test(model_gradient_test model tensor base)
+tranche_test(model_packing_test model tensor base)
+tranche_test(model_memory_test model tensor base)
+tranche_test(model_generate_test model tensor base)
+tranche_test(verify_test trainer zero model tensor base)

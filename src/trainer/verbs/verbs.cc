@@ -4,6 +4,8 @@ namespace tranche {
 
 std::vector<Verb> AllVerbs() {
   return {
+      TokenizerTrainVerb(),
+      TokenizerVerifyVerb(),
       TokenizeVerb(),
       TrainVerb(),
       PlanVerb(),
@@ -11,6 +13,7 @@ std::vector<Verb> AllVerbs() {
       ExportVerb(),
       InspectVerb(),
       InspectDataVerb(),
+      GenerateVerb(),
       VerifyVerb(),
       RecipesListVerb(), RecipesShowVerb(), RecipesCopyVerb(), RecipesReferenceVerb(), DoctorVerb(),
   };

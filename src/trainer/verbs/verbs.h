@@ -9,12 +9,15 @@
 namespace tranche {
 
 Verb TokenizeVerb();
+Verb TokenizerTrainVerb();
+Verb TokenizerVerifyVerb();
 Verb TrainVerb();
 Verb PlanVerb();
 Verb EvalVerb();
 Verb ExportVerb();
 Verb InspectVerb();
 Verb InspectDataVerb();
+Verb GenerateVerb();
 Verb VerifyVerb();
 Verb RecipesListVerb();
 Verb RecipesShowVerb();

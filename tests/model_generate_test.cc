@@ -19,11 +19,12 @@ namespace {
 class TestGenerator {
  public:
   TestGenerator(const ModelConfig& config, const std::vector<ParamSpec>& specs, int64_t max_length)
-      : backend_(CreateCpuBackend(2)), arena_(Arena::OnHost(int64_t{64} << 20).value()),
+      : backend_(CreateCpuBackend(2)),
+        arena_(Arena::OnHost(int64_t{64} << 20).value()),
         groups_(specs, DType::kFloat32, arena_) {
-    generator_ = Generator::Create(config, specs, {.max_length = max_length}, *backend_, arena_,
-                                   groups_)
-                     .value();
+    generator_ =
+        Generator::Create(config, specs, {.max_length = max_length}, *backend_, arena_, groups_)
+            .value();
   }
   void SetWeight(size_t param, const std::vector<float>& values) {
     const std::unique_ptr<Stream> stream = backend_->CreateStream("weights");
@@ -63,9 +64,9 @@ TEST_P(GenerateTest, TheCacheChangesNothing) {
   const std::vector<float> expected = model.Logits(batch);
   const auto compare = [&](const std::vector<float>& logits, size_t row) {
     const auto begin = expected.begin() + static_cast<int64_t>(row * logits.size());
-    EXPECT_THAT(logits, testing::Pointwise(testing::FloatNear(1e-5f),
-                                           std::vector<float>(
-                                               begin, begin + static_cast<int64_t>(logits.size()))))
+    EXPECT_THAT(logits, testing::Pointwise(
+                            testing::FloatNear(1e-5f),
+                            std::vector<float>(begin, begin + static_cast<int64_t>(logits.size()))))
         << "row " << row;
   };
   // Token by token, then in pieces, behind a Reset.
@@ -121,8 +122,7 @@ TEST(SampleTokenTest, DrawsFollowTheProbabilitiesThatTopKAndTopPLeave) {
   EXPECT_THAT(frequencies({.temperature = 1, .top_p = 0.3}), are(0, 1, 0, 0));
   EXPECT_THAT(frequencies({.temperature = 1, .top_p = 0}), are(0, 1, 0, 0));
   EXPECT_THAT(frequencies({.temperature = 1, .top_p = 0.8}), are(1.0 / 7, 4.0 / 7, 2.0 / 7, 0));
-  EXPECT_THAT(frequencies({.temperature = 0.5}),
-              are(1.0 / 22, 16.0 / 22, 4.0 / 22, 1.0 / 22));
+  EXPECT_THAT(frequencies({.temperature = 0.5}), are(1.0 / 22, 16.0 / 22, 4.0 / 22, 1.0 / 22));
   EXPECT_THAT(frequencies({.temperature = 1, .top_k = 99}), are(0.125, 0.5, 0.25, 0.125));
 }
 

@@ -15,9 +15,9 @@ namespace {
 constexpr double kDropout = 0.3;
 
 MicroBatch BatchFor(const ModelConfig& config, uint64_t seed = 1) {
-  MicroBatch batch =
-      MakeBatch({RandomDocument(seed, 11), RandomDocument(seed + 1, 7), RandomDocument(seed + 2, 14)},
-                {.causal = config.head == HeadKind::kCausal});
+  MicroBatch batch = MakeBatch(
+      {RandomDocument(seed, 11), RandomDocument(seed + 1, 7), RandomDocument(seed + 2, 14)},
+      {.causal = config.head == HeadKind::kCausal});
   if (config.next_sentence_head) batch.next_sentence = {0, 1, 1};
   if (config.num_token_types == 0 || config.num_token_types == 1) {
     std::fill(batch.token_types.begin(), batch.token_types.end(), 0);
@@ -75,9 +75,9 @@ TEST_P(ModelGradientTest, EveryGradientEqualsFiniteDifferencesWithDropoutOn) {
         return model.ForwardBackward(batch, 1.0f, kKey);
       };
       // Fourth order, so that the step may be large.
-      const double measured = (8 * (loss_at(step) - loss_at(-step)) -
-                               (loss_at(2 * step) - loss_at(-2 * step))) /
-                              (12 * step);
+      const double measured =
+          (8 * (loss_at(step) - loss_at(-step)) - (loss_at(2 * step) - loss_at(-2 * step))) /
+          (12 * step);
       model.SetWeight(i, weights);
       EXPECT_NEAR(measured, expected, 5e-3 * norm + 3e-3)
           << model.specs()[i].name << (random ? " random direction" : " along the gradient");
@@ -153,10 +153,9 @@ TEST_P(ModelGradientTest, OneMicroBatchOfEightEqualsEightOfOne) {
   std::vector<std::vector<int32_t>> documents;
   for (size_t d = 0; d < 8; ++d) documents.push_back(RandomDocument(20 + d, 2 + (d * 5) % 9));
   const auto make = [&](size_t begin, size_t count) {
-    MicroBatch batch = MakeBatch(
-        {documents.begin() + static_cast<int64_t>(begin),
-         documents.begin() + static_cast<int64_t>(begin + count)},
-        {.causal = causal, .sample = begin});
+    MicroBatch batch = MakeBatch({documents.begin() + static_cast<int64_t>(begin),
+                                  documents.begin() + static_cast<int64_t>(begin + count)},
+                                 {.causal = causal, .sample = begin});
     std::fill(batch.token_types.begin(), batch.token_types.end(), 0);
     for (size_t d = begin; model.config().next_sentence_head && d < begin + count; ++d) {
       batch.next_sentence.push_back(static_cast<int32_t>(d % 2));

@@ -24,10 +24,10 @@ class FlatGroups : public GroupAccess {
  public:
   FlatGroups(const std::vector<ParamSpec>& specs, DType dtype, Arena& arena) {
     for (const ParamSpec& spec : specs) {
-      weights_.push_back(arena.Allocate(spec.name, MemoryKind::kWeights, dtype, spec.rows,
-                                        spec.cols));
-      gradients_.push_back(arena.Allocate(spec.name, MemoryKind::kGradients, DType::kFloat32,
-                                          spec.rows, spec.cols));
+      weights_.push_back(
+          arena.Allocate(spec.name, MemoryKind::kWeights, dtype, spec.rows, spec.cols));
+      gradients_.push_back(
+          arena.Allocate(spec.name, MemoryKind::kGradients, DType::kFloat32, spec.rows, spec.cols));
     }
   }
   void Prefetch(int) override {}
@@ -158,8 +158,8 @@ class TestModel {
 
   Gradients Train(const MicroBatch& batch, uint64_t dropout_key = 0, double* loss = nullptr) {
     ClearGradients();
-    const double sum = ForwardBackward(batch, 1.0f / static_cast<float>(batch.num_predicted()),
-                                       dropout_key);
+    const double sum =
+        ForwardBackward(batch, 1.0f / static_cast<float>(batch.num_predicted()), dropout_key);
     if (loss != nullptr) *loss = sum;
     return GetGradients();
   }
@@ -201,8 +201,7 @@ class TestModel {
     parts->loss = workspace("loss", DType::kFloat64, 1, 1);
     parts->next_sentence_loss = workspace("next sentence", DType::kFloat64, 1, 1);
     parts->row_losses = workspace("row losses", DType::kFloat32, 1, options.max_predicted);
-    parts->logits = workspace("logits", DType::kFloat32, options.max_predicted,
-                              config_.vocab_size);
+    parts->logits = workspace("logits", DType::kFloat32, options.max_predicted, config_.vocab_size);
     backend.ReserveWorkspace({options.dtype, options.max_tokens, options.max_segments,
                               config_.num_heads, config_.head_dim},
                              arena);
@@ -276,8 +275,8 @@ inline std::vector<int32_t> RandomDocument(uint64_t seed, size_t length, int64_t
   std::vector<int32_t> document;
   for (size_t t = 0; t < length; ++t) {
     // Ids 0..3 stay free for padding and the like.
-    document.push_back(static_cast<int32_t>(
-        4 + Philox(seed, t, 9)[0] % static_cast<uint32_t>(vocab - 4)));
+    document.push_back(
+        static_cast<int32_t>(4 + Philox(seed, t, 9)[0] % static_cast<uint32_t>(vocab - 4)));
   }
   return document;
 }

@@ -44,8 +44,7 @@ Planned PlanStep(const std::string& config_json, int64_t sequences, int64_t leng
   const Tensor loss = arena.Allocate("loss", MemoryKind::kWorkspace, DType::kFloat64, 1, 1);
   backend->ReserveWorkspace(
       {dtype, options.max_tokens, sequences, config.num_heads, config.head_dim}, arena);
-  const auto model =
-      Transformer::Create(config, specs, options, *backend, arena, groups).value();
+  const auto model = Transformer::Create(config, specs, options, *backend, arena, groups).value();
   arena.Seal();
 
   MicroBatch micro;
@@ -97,8 +96,7 @@ TEST(ModelPlanTest, MaskedModelsProjectOnlyThePredictedRows) {
   const Planned plan = PlanStep(kBert25, 8, 512, predicted, DType::kFloat32, Recompute::kNone);
   EXPECT_GT(plan.weights, 2400000000);
   const int64_t layer = 2 * n * (4 * h * h + 2 * h * inner);
-  EXPECT_EQ(plan.counts.matmul_flops,
-            3 * (layers * layer + 2 * predicted * (30522 * h + h * h)));
+  EXPECT_EQ(plan.counts.matmul_flops, 3 * (layers * layer + 2 * predicted * (30522 * h + h * h)));
   EXPECT_LE(plan.head_chunk * 30522 * 4, 40 << 20) << "logits never exist at once";
 }
 
@@ -122,8 +120,8 @@ class ModelMemoryTest : public testing::TestWithParam<std::pair<std::string, std
 INSTANTIATE_TEST_SUITE_P(Architectures, ModelMemoryTest, testing::ValuesIn(TinyConfigs(0.1)),
                          [](const auto& info) { return info.param.first; });
 
-// The arena of the run is made as large as the plan says and not a byte larger; a request beyond it,
-// or after the model is made, aborts.
+// The arena of the run is made as large as the plan says and not a byte larger; a request beyond
+// it, or after the model is made, aborts.
 TEST_P(ModelMemoryTest, ThePlanEqualsTheArenaToTheByteAtEachLevelAndType) {
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
     for (const Recompute level : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
@@ -145,8 +143,8 @@ TEST(ModelCreateTest, SequencesBeyondLearnedPositionsAreRefused) {
   const std::unique_ptr<PlanBackend> backend = CreatePlanBackend(1);
   Arena arena = Arena::Rehearsal();
   FlatGroups groups(specs, DType::kFloat32, arena);
-  TransformerOptions options{.max_tokens = 513, .max_segments = 1, .max_predicted = 1,
-                             .max_length = 513};
+  TransformerOptions options{
+      .max_tokens = 513, .max_segments = 1, .max_predicted = 1, .max_length = 513};
   const auto refused = Transformer::Create(config, specs, options, *backend, arena, groups);
   ASSERT_FALSE(refused.ok());
   EXPECT_THAT(std::string(refused.status().message()), testing::HasSubstr("512"));
@@ -155,8 +153,11 @@ TEST(ModelCreateTest, SequencesBeyondLearnedPositionsAreRefused) {
 }
 
 TEST(InitializeTest, AnElementDependsOnSeedNameAndPlaceAlone) {
-  ParamSpec spec{.name = "layers.0.qkv.weight", .rows = 30, .cols = 41,
-                 .init = InitKind::kNormal, .init_std = 0.02};
+  ParamSpec spec{.name = "layers.0.qkv.weight",
+                 .rows = 30,
+                 .cols = 41,
+                 .init = InitKind::kNormal,
+                 .init_std = 0.02};
   std::vector<float> whole(30 * 41), pieces(whole.size());
   InitialValues(spec, 5, 0, spec.elements(), whole.data());
   for (int64_t begin = spec.elements(); begin > 0; begin -= 41) {
@@ -171,8 +172,12 @@ TEST(InitializeTest, AnElementDependsOnSeedNameAndPlaceAlone) {
 }
 
 TEST(InitializeTest, ValuesHaveTheSpecifiedDistribution) {
-  ParamSpec spec{.name = "w", .rows = 400, .cols = 500, .init = InitKind::kNormal,
-                 .init_std = 0.5, .init_zero_row = 7};
+  ParamSpec spec{.name = "w",
+                 .rows = 400,
+                 .cols = 500,
+                 .init = InitKind::kNormal,
+                 .init_std = 0.5,
+                 .init_zero_row = 7};
   std::vector<float> values(200000);
   const auto moments = [&] {
     InitialValues(spec, 1, 0, spec.elements(), values.data());

@@ -18,7 +18,8 @@ class ModelPackingTest : public testing::TestWithParam<std::pair<std::string, st
     return batch;
   }
   // The per-token losses of the last `document`.
-  static std::vector<float> LastLosses(TestModel& model, const MicroBatch& batch, size_t begin_row) {
+  static std::vector<float> LastLosses(TestModel& model, const MicroBatch& batch,
+                                       size_t begin_row) {
     std::vector<float> losses;
     model.Evaluate(batch, &losses);
     size_t first = 0;

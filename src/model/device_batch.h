@@ -15,17 +15,17 @@ namespace tranche {
 // N tokens, S segments, P predicted rows, Q sequences (with next-sentence labels, else 0).
 struct BatchView {
   int64_t tokens = 0, segments = 0, predicted = 0, sequences = 0;
-  int64_t max_length = 0;         // of its segments
-  std::vector<int32_t> offsets;   // host copy of the segments' borders, for counting work
-  Tensor ids;                     // [1, N] int32
-  Tensor positions;               // [1, N] int32: rows of the position table or of cos and sin
-  Tensor token_types;             // [1, N] int32; undefined where the model has none
-  Tensor segment_offsets;         // [1, S + 1] int32
-  Tensor predict_rows;            // [1, P] int32
-  Tensor labels;                  // [1, P] int32
-  Tensor token_keys;              // [1, N] uint64
-  Tensor first_rows;              // [1, Q] int32: the first token of each sequence
-  Tensor next_sentence_labels;    // [1, Q] int32
+  int64_t max_length = 0;        // of its segments
+  std::vector<int32_t> offsets;  // host copy of the segments' borders, for counting work
+  Tensor ids;                    // [1, N] int32
+  Tensor positions;              // [1, N] int32: rows of the position table or of cos and sin
+  Tensor token_types;            // [1, N] int32; undefined where the model has none
+  Tensor segment_offsets;        // [1, S + 1] int32
+  Tensor predict_rows;           // [1, P] int32
+  Tensor labels;                 // [1, P] int32
+  Tensor token_keys;             // [1, N] uint64
+  Tensor first_rows;             // [1, Q] int32: the first token of each sequence
+  Tensor next_sentence_labels;   // [1, Q] int32
 };
 
 class DeviceBatch {

@@ -9,8 +9,7 @@ EmbeddingBlock::EmbeddingBlock(const ModelConfig& config, const std::vector<Para
       norm_{config.norm_kind, config.norm_eps, 1, ParamRole::kEmbeddingNormWeight,
             ParamRole::kEmbeddingNormBias} {}
 
-void EmbeddingBlock::Allocate(const TransformerOptions& options, Arena& arena,
-                              Saved* saved) const {
+void EmbeddingBlock::Allocate(const TransformerOptions& options, Arena& arena, Saved* saved) const {
   if (!has_norm()) return;
   saved->sum = arena.Allocate("embeddings.sum", MemoryKind::kActivations, options.dtype,
                               options.max_tokens, config_.hidden_size);
@@ -47,8 +46,8 @@ void EmbeddingBlock::Backward(const Pass& pass, const Saved& saved, Tensor d) co
   const DropoutArgs dropout = pass.Dropout(config_.embedding_dropout, 0, DropoutPlace::kEmbedding);
   if (dropout.probability > 0) pass.backend.Dropout(pass.stream, dropout, d, Tensor(), d);
   if (has_norm()) {
-    NormBackward(pass, params_, norm_, d, Rows(saved.sum, d.rows),
-                 Rows(saved.statistics, d.rows), d, Tensor());
+    NormBackward(pass, params_, norm_, d, Rows(saved.sum, d.rows), Rows(saved.statistics, d.rows),
+                 d, Tensor());
   }
   const auto add = [&](ParamRole table, Tensor ids, int64_t padding_id) {
     pass.backend.EmbeddingBackward(pass.stream, params_.gradient(table), d, ids,

@@ -1,4 +1,5 @@
-// The entrance of the model: x = dropout(norm?(token[ids] + position[p]? + token_type[t]?)), [N, H].
+// The entrance of the model: x = dropout(norm?(token[ids] + position[p]? + token_type[t]?)), [N,
+// H].
 #pragma once
 
 #include "model/pass.h"

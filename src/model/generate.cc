@@ -40,8 +40,8 @@ int32_t SampleToken(const std::vector<float>& logits, const SamplingOptions& sam
     cumulative.push_back(total);
   }
   // The shortest prefix that reaches top_p; never empty.
-  const auto enough = std::lower_bound(cumulative.begin(), cumulative.end() - 1,
-                                       sampling.top_p * total);
+  const auto enough =
+      std::lower_bound(cumulative.begin(), cumulative.end() - 1, sampling.top_p * total);
   const double kept = *enough;
   const auto chosen = std::upper_bound(cumulative.begin(), enough, draw * kept);
   return order[static_cast<size_t>(chosen - cumulative.begin())];

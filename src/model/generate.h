@@ -31,9 +31,8 @@ class Generator {
   // a model that is not causal. Backend, arena and groups must outlive it.
   static absl::StatusOr<std::unique_ptr<Generator>> Create(const ModelConfig& config,
                                                            const std::vector<ParamSpec>& specs,
-                                                           const Options& options,
-                                                           Backend& backend, Arena& arena,
-                                                           GroupAccess& groups);
+                                                           const Options& options, Backend& backend,
+                                                           Arena& arena, GroupAccess& groups);
 
   // Forgets what was read.
   void Reset();

@@ -146,9 +146,9 @@ void HeadBlock::Loss(const Pass& pass, Tensor x, Tensor loss_sum, Tensor row_los
   for (int64_t begin = 0; begin < pass.batch.predicted; begin += chunk_rows_) {
     const int64_t count = std::min(chunk_rows_, pass.batch.predicted - begin);
     const Chunk chunk = Forward(pass, x, begin, count);
-    pass.backend.CrossEntropy(
-        pass.stream, chunk.logits, pass.batch.labels.SliceCols(begin, count), /*gradient=*/false,
-        1.0f, loss_sum, row_losses.defined() ? row_losses.SliceCols(begin, count) : Tensor());
+    pass.backend.CrossEntropy(pass.stream, chunk.logits, pass.batch.labels.SliceCols(begin, count),
+                              /*gradient=*/false, 1.0f, loss_sum,
+                              row_losses.defined() ? row_losses.SliceCols(begin, count) : Tensor());
   }
 }
 

@@ -1,6 +1,6 @@
-// The exit of the model: norm and decoder over the rows that are predicted, and no others, in chunks
-// of R rows. A chunk goes forward, through the loss and backward before the next begins, so that
-// logits [N, V] never exist.
+// The exit of the model: norm and decoder over the rows that are predicted, and no others, in
+// chunks of R rows. A chunk goes forward, through the loss and backward before the next begins, so
+// that logits [N, V] never exist.
 //
 //   causal: f = norm?(x)         masked: f = LayerNorm(act(norm?(x)·Dᵀ + b))
 //   logits = f·Wᵀ + b?, W the token embedding where tied
@@ -31,13 +31,13 @@ class HeadBlock {
  private:
   // What one chunk of rows makes on its way; undefined where the model has no such step.
   struct Chunk {
-    Tensor rows;                 // [1, R] int32
-    Tensor gathered;             // [R, H]
-    Tensor normed, statistics;   // the final norm
-    Tensor pre, activated;       // the masked head's dense layer
+    Tensor rows;                          // [1, R] int32
+    Tensor gathered;                      // [R, H]
+    Tensor normed, statistics;            // the final norm
+    Tensor pre, activated;                // the masked head's dense layer
     Tensor features, feature_statistics;  // and its norm
-    Tensor logits;               // [R, V]
-    Tensor d_features;           // [R, H]
+    Tensor logits;                        // [R, V]
+    Tensor d_features;                    // [R, H]
   };
 
   Chunk Forward(const Pass& pass, Tensor x, int64_t begin, int64_t count) const;

@@ -85,16 +85,15 @@ void Layer::AllocateCheap(const std::string& prefix, const TransformerOptions& o
 void Layer::AllocateScratch(const TransformerOptions& options, Arena& arena,
                             Scratch* scratch) const {
   if (!post_norm()) {
-    scratch->d_normed = arena.Allocate("backward.d_normed", MemoryKind::kActivations,
-                                       options.dtype, options.max_tokens, config_.hidden_size);
+    scratch->d_normed = arena.Allocate("backward.d_normed", MemoryKind::kActivations, options.dtype,
+                                       options.max_tokens, config_.hidden_size);
   }
-  AllocateOverlaid(arena, {[&](Arena& where) {
-                             attention_.AllocateScratch("backward.", options, where,
-                                                        &scratch->attention);
-                           },
-                           [&](Arena& where) {
-                             mlp_.AllocateScratch("backward.", options, where, &scratch->mlp);
-                           }});
+  AllocateOverlaid(
+      arena,
+      {[&](Arena& where) {
+         attention_.AllocateScratch("backward.", options, where, &scratch->attention);
+       },
+       [&](Arena& where) { mlp_.AllocateScratch("backward.", options, where, &scratch->mlp); }});
 }
 
 Tensor Layer::AllocateTemporary(const TransformerOptions& options, Arena& arena) const {

@@ -14,14 +14,14 @@ class Layer {
  public:
   // H = hidden_size. Which exist depends on the place of the norms.
   struct Saved {
-    Tensor normed;           // cheap [N, H], pre-norm: what attention reads, parallel: the mlp too
-    Tensor statistics;       // cheap [N, 2] fp32 of the attention norm
+    Tensor normed;      // cheap [N, H], pre-norm: what attention reads, parallel: the mlp too
+    Tensor statistics;  // cheap [N, 2] fp32 of the attention norm
     AttentionBlock::Saved attention;
-    Tensor middle;           // costly [N, H], sequential: the stream after attention, before a norm
-    Tensor mlp_input;        // cheap [N, H], sequential: the norm of middle
-    Tensor mlp_statistics;   // cheap [N, 2] fp32 of the mlp norm
+    Tensor middle;          // costly [N, H], sequential: the stream after attention, before a norm
+    Tensor mlp_input;       // cheap [N, H], sequential: the norm of middle
+    Tensor mlp_statistics;  // cheap [N, 2] fp32 of the mlp norm
     MlpBlock::Saved mlp;
-    Tensor sum;              // costly [N, H], post-norm: what the mlp norm reads
+    Tensor sum;  // costly [N, H], post-norm: what the mlp norm reads
 
     Saved Top(int64_t rows) const;       // the first rows of each
     void Complete(const Saved& shared);  // takes what is undefined here from there

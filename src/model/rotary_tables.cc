@@ -14,8 +14,8 @@ RotaryTables::RotaryTables(const ModelConfig& config, const TransformerOptions& 
   for (size_t r = 0; r < config.ropes.size(); ++r) {
     const RopeConfig& rope = config.ropes[r];
     const int64_t pairs = rope.dim / 2;
-    cosines_.push_back(arena.Allocate(absl::StrCat("rotary.", r, ".cosine"),
-                                      MemoryKind::kWorkspace, DType::kFloat32, length, pairs));
+    cosines_.push_back(arena.Allocate(absl::StrCat("rotary.", r, ".cosine"), MemoryKind::kWorkspace,
+                                      DType::kFloat32, length, pairs));
     sines_.push_back(arena.Allocate(absl::StrCat("rotary.", r, ".sine"), MemoryKind::kWorkspace,
                                     DType::kFloat32, length, pairs));
     if (arena.rehearsal()) continue;

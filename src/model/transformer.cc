@@ -198,8 +198,8 @@ class TransformerImpl : public Transformer {
     const Layer::Saved saved = replay_saved_[at].Top(pass.batch.tokens);
     if (options_.recompute != Recompute::kNone) {
       const bool all = options_.recompute == Recompute::kFull;
-      layers_[at]->Forward(pass, all ? Layer::Part::kAll : Layer::Part::kCheap, x, saved,
-                           Tensor(), nullptr,
+      layers_[at]->Forward(pass, all ? Layer::Part::kAll : Layer::Part::kCheap, x, saved, Tensor(),
+                           nullptr,
                            layers_[at]->post_norm() ? Boundary(i + 1, pass.batch) : Tensor());
     }
     layers_[at]->Backward(pass, x, saved, scratch_, d);

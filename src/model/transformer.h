@@ -1,6 +1,6 @@
 // The transformer: one block, many configurations. Forward and backward by hand over a Backend; no
-// tape. It owns its activations (taken from the arena when it is made) and nothing else: weights and
-// gradients belong to the GroupAccess.
+// tape. It owns its activations (taken from the arena when it is made) and nothing else: weights
+// and gradients belong to the GroupAccess.
 //
 // Tokens of a micro-batch lie flattened, unpadded: N rows of hidden_size. Only rows that are
 // predicted go through the head, in chunks, so that logits [N, V] never exist.

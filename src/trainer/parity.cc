@@ -57,8 +57,8 @@ class ParityRun {
       model_options.max_length = std::max<int64_t>(model_options.max_length, position + 1);
     }
     const ModelConfig& config = parity.config;
-    run->engine_ = Engine::Create(
-        parity.specs, {.dtype = options.dtype, .update = parity.update}, backend, arena);
+    run->engine_ = Engine::Create(parity.specs, {.dtype = options.dtype, .update = parity.update},
+                                  backend, arena);
     run->batch_ = std::make_unique<DeviceBatch>(config, model_options, backend, arena);
     const auto scalar = [&](const char* name) {
       return arena.Allocate(name, MemoryKind::kWorkspace, DType::kFloat64, 1, 1);
@@ -78,9 +78,9 @@ class ParityRun {
                               .heads = config.num_heads,
                               .head_dim = config.head_dim},
                              arena);
-    TRANCHE_ASSIGN_OR_RETURN(run->transformer_,
-                             Transformer::Create(config, parity.specs, model_options, backend,
-                                                 arena, *run->engine_));
+    TRANCHE_ASSIGN_OR_RETURN(
+        run->transformer_,
+        Transformer::Create(config, parity.specs, model_options, backend, arena, *run->engine_));
     arena.Seal();
     return run;
   }
@@ -91,8 +91,7 @@ class ParityRun {
       std::vector<float> values(static_cast<size_t>(elements));
       parity_.weights.CopyElements(static_cast<int>(i), 0, elements, TensorType::kF32,
                                    values.data());
-      backend_.CopyToDevice(*stream_, engine_->State(static_cast<int>(i), "master"),
-                            values.data());
+      backend_.CopyToDevice(*stream_, engine_->State(static_cast<int>(i), "master"), values.data());
       backend_.Synchronize(*stream_);
     }
     engine_->MasterChanged(*stream_);
@@ -225,13 +224,14 @@ absl::StatusOr<ParityResult> CompareLogits(const ParityCase& parity, ParityRun& 
     const float* expected = theirs->data() + parity.row_in_expected[row] * vocabulary;
     const float* got = ours.data() + static_cast<int64_t>(row) * vocabulary;
     double error = 0;
-    for (int64_t i = 0; i < vocabulary; ++i) error = std::max(error, Difference(got[i], expected[i]));
+    for (int64_t i = 0; i < vocabulary; ++i)
+      error = std::max(error, Difference(got[i], expected[i]));
     worst.Add(error, 5e-5, absl::StrCat("row ", parity.row_in_expected[row]));
   }
   if (parity.config.next_sentence_head) {
     const std::vector<float> logits = run.NextSentenceLogits();
-    TRANCHE_ASSIGN_OR_RETURN(
-        theirs, parity.Expected("nsp_logits", static_cast<int64_t>(logits.size())));
+    TRANCHE_ASSIGN_OR_RETURN(theirs,
+                             parity.Expected("nsp_logits", static_cast<int64_t>(logits.size())));
     for (size_t i = 0; i < logits.size(); ++i) {
       worst.Add(Difference(logits[i], (*theirs)[i]), 5e-5, "next sentence");
     }

@@ -63,7 +63,8 @@ absl::StatusOr<std::vector<std::string>> ReadPrompts(const Arguments& arguments)
   int64_t replaced = 0;
   for (const std::string& prompt : prompts) {
     if (const auto offset = FindInvalidUtf8(prompt); offset.has_value()) {
-      return absl::InvalidArgumentError(absl::StrCat("prompt \"", ReplaceInvalidUtf8(prompt, &replaced),
+      return absl::InvalidArgumentError(absl::StrCat("prompt \"",
+                                                     ReplaceInvalidUtf8(prompt, &replaced),
                                                      "\": byte ", *offset, " is not valid UTF-8"));
     }
   }
@@ -131,10 +132,10 @@ struct GenerateRun {
     EngineOptions options = setup.engine;
     options.training = false;
     run.engine = Engine::Create(setup.specs, options, backend, arena);
-    TRANCHE_ASSIGN_OR_RETURN(
-        run.generator, Generator::Create(setup.config, setup.specs,
-                                         {.dtype = options.dtype, .max_length = max_length},
-                                         backend, arena, *run.engine));
+    TRANCHE_ASSIGN_OR_RETURN(run.generator,
+                             Generator::Create(setup.config, setup.specs,
+                                               {.dtype = options.dtype, .max_length = max_length},
+                                               backend, arena, *run.engine));
     arena.Seal();
     return run;
   }
@@ -148,8 +149,8 @@ absl::Status Generate(const Arguments& arguments) {
   TRANCHE_ASSIGN_OR_RETURN(const SavedModel model, OpenSavedModel(path, {}));
   TRANCHE_ASSIGN_OR_RETURN(const RunSetup setup, SetUpRun(model.recipe, /*with_tokenizer=*/true));
   if (setup.tokenizer == nullptr) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(path, ": no tokenizer (tokenizer.json, vocab.txt, or vocab.json + merges.txt)"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        path, ": no tokenizer (tokenizer.json, vocab.txt, or vocab.json + merges.txt)"));
   }
   TRANCHE_ASSIGN_OR_RETURN(const std::vector<Prompt> prompts, EncodePrompts(texts, setup));
   TRANCHE_ASSIGN_OR_RETURN(
@@ -185,8 +186,7 @@ absl::Status Generate(const Arguments& arguments) {
     std::vector<int32_t> ids = prompts[i].ids;
     const std::vector<int32_t> generated = run.generator->Generate(ids, sampling, i);
     ids.insert(ids.end(), generated.begin(), generated.end());
-    absl::PrintF("%s%s\n", i == 0 ? "" : "\n",
-                 setup.tokenizer->Decode(ids, /*skip_special=*/true));
+    absl::PrintF("%s%s\n", i == 0 ? "" : "\n", setup.tokenizer->Decode(ids, /*skip_special=*/true));
   }
   return absl::OkStatus();
 }

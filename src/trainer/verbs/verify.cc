@@ -20,8 +20,7 @@ absl::StatusOr<ParityOptions> ReadOptions(const Arguments& arguments) {
   TRANCHE_ASSIGN_OR_RETURN(options.recompute, ParseRecompute(arguments.Get("recompute", "none")));
   const std::string dtype = arguments.Get("dtype", "fp32");
   if (dtype != "fp32" && dtype != "bf16") {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--dtype ", dtype, ": must be fp32 or bf16"));
+    return absl::InvalidArgumentError(absl::StrCat("--dtype ", dtype, ": must be fp32 or bf16"));
   }
   if (dtype == "bf16") options.dtype = DType::kBFloat16;
   TRANCHE_ASSIGN_OR_RETURN(const int64_t threads, arguments.GetInt("threads", 0, 0, 4096));
@@ -33,8 +32,7 @@ std::string Row(const std::string& name, const std::vector<ParityResult>& result
   std::string row;
   *passed = true;
   for (const ParityResult& result : results) {
-    absl::StrAppendFormat(&row, "  %s %.1e/%.0e", result.quantity, result.error,
-                          result.tolerance);
+    absl::StrAppendFormat(&row, "  %s %.1e/%.0e", result.quantity, result.error, result.tolerance);
     if (result.passed()) continue;
     *passed = false;
     absl::StrAppendFormat(&row, " OVER%s", result.where.empty() ? "" : " at " + result.where);

@@ -1,5 +1,6 @@
-// config.json: real models give exactly the tensors that transformers has; both generations' spellings mean the same model; what is
-// wrong is refused with the values shown; what is exported reads back as the same model.
+// config.json: real models give exactly the tensors that transformers has; both generations'
+// spellings mean the same model; what is wrong is refused with the values shown; what is exported
+// reads back as the same model.
 #include <cmath>
 #include <map>
 #include <set>
@@ -22,9 +23,19 @@ namespace {
 
 using testing::HasSubstr;
 
-const char* const kConfigs[] = {"bert-base-uncased", "bert-large-uncased", "llama-3.2-1b",     "modernbert-base", "modernbert-large",
-                                "phi-1_5",           "phi-2",              "phi-3-medium-4k",  "phi-3-mini-4k",   "qwen2.5-0.5b",
-                                "qwen3-0.6b",        "roberta-base",       "tinyllama-1.1b"};
+const char* const kConfigs[] = {"bert-base-uncased",
+                                "bert-large-uncased",
+                                "llama-3.2-1b",
+                                "modernbert-base",
+                                "modernbert-large",
+                                "phi-1_5",
+                                "phi-2",
+                                "phi-3-medium-4k",
+                                "phi-3-mini-4k",
+                                "qwen2.5-0.5b",
+                                "qwen3-0.6b",
+                                "roberta-base",
+                                "tinyllama-1.1b"};
 
 class RealConfig : public testing::TestWithParam<const char*> {};
 
@@ -55,9 +66,14 @@ INSTANTIATE_TEST_SUITE_P(Configs, RealConfig, testing::ValuesIn(kConfigs));
 
 // A small valid config.json for each architecture, with the optional keys that pitfalls are about.
 Json TinyConfig(absl::string_view model_type) {
-  Json json = {{"model_type", std::string(model_type)}, {"hidden_size", 64},        {"num_hidden_layers", 3},
-               {"num_attention_heads", 4},              {"intermediate_size", 128}, {"vocab_size", 300},
-               {"max_position_embeddings", 64},         {"pad_token_id", 1}};
+  Json json = {{"model_type", std::string(model_type)},
+               {"hidden_size", 64},
+               {"num_hidden_layers", 3},
+               {"num_attention_heads", 4},
+               {"intermediate_size", 128},
+               {"vocab_size", 300},
+               {"max_position_embeddings", 64},
+               {"pad_token_id", 1}};
   return json;
 }
 
@@ -77,14 +93,17 @@ std::string Refusal(const Json& json) {
 
 // Everything that follows from a configuration, as text: two spellings are equal where these are.
 std::string Meaning(const ModelConfig& config) {
-  std::string text = absl::StrCat(config.model_type, config.architecture, config.hidden_size, ",", config.num_kv_heads, ",",
-                                  config.head_dim, ",", config.norm_eps, ",", config.pad_token_id, ",", config.bos_token_id, ",",
-                                  config.tied, config.qkv_bias, config.causal, config.attention_dropout, ",");
+  std::string text = absl::StrCat(
+      config.model_type, config.architecture, config.hidden_size, ",", config.num_kv_heads, ",",
+      config.head_dim, ",", config.norm_eps, ",", config.pad_token_id, ",", config.bos_token_id,
+      ",", config.tied, config.qkv_bias, config.causal, config.attention_dropout, ",");
   for (const int64_t id : config.eos_token_ids) absl::StrAppend(&text, "e", id);
-  for (const LayerConfig& layer : config.layers) absl::StrAppend(&text, "w", layer.window, "r", layer.rope);
+  for (const LayerConfig& layer : config.layers)
+    absl::StrAppend(&text, "w", layer.window, "r", layer.rope);
   for (const RopeConfig& rope : config.ropes) {
     for (const int64_t length : {1, 100, 100000}) {
-      for (const float frequency : InverseFrequencies(rope, length)) absl::StrAppend(&text, " ", frequency);
+      for (const float frequency : InverseFrequencies(rope, length))
+        absl::StrAppend(&text, " ", frequency);
     }
     absl::StrAppend(&text, " s", rope.attention_scaling);
   }
@@ -114,8 +133,10 @@ TEST_P(EachFamily, RefusesWrongTypesInEveryKey) {
     wrong[key] = Json::array({Json::object()});
     EXPECT_THAT(Refusal(wrong), HasSubstr(key)) << key;
   }
-  for (const char* key : {"vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"}) {
-    for (const Json& value : {Json("64"), Json(64.0), Json(0), Json(-64), Json(true), Json(1e18), Json(uint64_t{1} << 63)}) {
+  for (const char* key : {"vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads",
+                          "intermediate_size"}) {
+    for (const Json& value : {Json("64"), Json(64.0), Json(0), Json(-64), Json(true), Json(1e18),
+                              Json(uint64_t{1} << 63)}) {
       Json wrong = base;
       wrong[key] = value;
       EXPECT_THAT(Refusal(wrong), HasSubstr(key)) << key << " " << value.dump();
@@ -141,8 +162,10 @@ TEST_P(EachFamily, ReportsEveryFaultOfOneFile) {
   json["initializer_range"] = -1;
   json["tie_word_embeddings"] = "yes";
   const std::string refusal = Refusal(json);
-  for (const char* key : {"vocab_size", "hidden_size", "initializer_range", "tie_word_embeddings"}) {
-    if (absl::StrCat(GetParam()) == "qwen3" && absl::StrCat(key) == "hidden_size") continue;  // its head_dim is independent
+  for (const char* key :
+       {"vocab_size", "hidden_size", "initializer_range", "tie_word_embeddings"}) {
+    if (absl::StrCat(GetParam()) == "qwen3" && absl::StrCat(key) == "hidden_size")
+      continue;  // its head_dim is independent
     EXPECT_THAT(refusal, HasSubstr(key));
   }
 }
@@ -157,14 +180,16 @@ TEST_P(EachFamily, ExportsAConfigThatMeansTheSameAndKeepsUnknownKeys) {
   EXPECT_EQ(exported["dtype"], "float16");
   EXPECT_EQ(exported["architectures"], Json::array({config.architecture}));
   size_t i = 0;
-  for (auto old = json.begin(); old != json.end(); ++old, ++i) EXPECT_EQ(std::next(exported.begin(), i).key(), old.key());
+  for (auto old = json.begin(); old != json.end(); ++old, ++i)
+    EXPECT_EQ(std::next(exported.begin(), i).key(), old.key());
   const ModelConfig again = MustParseConfig(MustParse(ConfigText(exported)));
   EXPECT_EQ(Meaning(again), Meaning(config));
   EXPECT_EQ(again.dtype, "float16");
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, EachFamily,
-                         testing::Values("bert", "roberta", "modernbert", "phi", "phi3", "llama", "qwen2", "qwen3"));
+                         testing::Values("bert", "roberta", "modernbert", "phi", "phi3", "llama",
+                                         "qwen2", "qwen3"));
 
 TEST(Shapes, ImpossibleOnesAreRefusedWithTheFormula) {
   Json llama = TinyConfig("llama");
@@ -175,7 +200,8 @@ TEST(Shapes, ImpossibleOnesAreRefusedWithTheFormula) {
   EXPECT_THAT(Refusal(bert), HasSubstr("hidden_size / num_attention_heads = 64 / 5 is not whole"));
   bert = TinyConfig("bert");
   bert["head_dim"] = 20;
-  EXPECT_THAT(Refusal(bert), HasSubstr("20 contradicts hidden_size / num_attention_heads = 64 / 4 = 16"));
+  EXPECT_THAT(Refusal(bert),
+              HasSubstr("20 contradicts hidden_size / num_attention_heads = 64 / 4 = 16"));
   Json odd = TinyConfig("phi");
   odd["partial_rotary_factor"] = 0.2;
   EXPECT_THAT(Refusal(odd), HasSubstr("floor(head_dim 16 * 0.2) = 3 must be even"));
@@ -223,19 +249,23 @@ TEST(Unsupported, FeaturesAreRefusedByName) {
     EXPECT_THAT(refusal, HasSubstr(key));
     return refusal;
   };
-  EXPECT_THAT(refused("bert", "position_embedding_type", "relative_key_query"), HasSubstr("relative_key_query"));
+  EXPECT_THAT(refused("bert", "position_embedding_type", "relative_key_query"),
+              HasSubstr("relative_key_query"));
   refused("bert", "is_decoder", true);
   refused("roberta", "add_cross_attention", true);
   refused("llama", "quantization_config", {{"bits", 4}});
   refused("bert", "pruned_heads", {{"0", {1}}});
   EXPECT_THAT(refused("llama", "hidden_act", "silo"), HasSubstr("did you mean \"silu\""));
-  EXPECT_THAT(refused("bert", "architectures", Json::array({"BertForQuestionAnswering"})), HasSubstr("BertForMaskedLM"));
+  EXPECT_THAT(refused("bert", "architectures", Json::array({"BertForQuestionAnswering"})),
+              HasSubstr("BertForMaskedLM"));
   EXPECT_THAT(refused("llama", "model_type", "mixtral"), HasSubstr("\"mixtral\" is not supported"));
   EXPECT_THAT(refused("llama", "model_type", "lama"), HasSubstr("did you mean \"llama\""));
   EXPECT_THAT(refused("llama", "model_type", "phi-msft"), HasSubstr("old format"));
   refused("llama", "torch_dtype", "int8");
-  refused("qwen2", "layer_types", Json::array({"full_attention", "chunked_attention", "full_attention"}));
-  EXPECT_THAT(refused("qwen2", "layer_types", Json::array({"full_attention"})), HasSubstr("num_hidden_layers is 3"));
+  refused("qwen2", "layer_types",
+          Json::array({"full_attention", "chunked_attention", "full_attention"}));
+  EXPECT_THAT(refused("qwen2", "layer_types", Json::array({"full_attention"})),
+              HasSubstr("num_hidden_layers is 3"));
   EXPECT_THAT(Refusal(Json::array()), HasSubstr("must be an object"));
 }
 
@@ -264,17 +294,24 @@ Json RopeLlama(const Json& extra) {
 
 TEST(Rope, OldNewAndBothSpellingsOfThetaAreOneModel) {
   const std::string old = Meaning(MustParseConfig(RopeLlama({{"rope_theta", 500000.0}})));
-  EXPECT_EQ(old, Meaning(MustParseConfig(RopeLlama({{"rope_parameters", {{"rope_type", "default"}, {"rope_theta", 500000}}}}))));
-  EXPECT_EQ(old, Meaning(MustParseConfig(
-                     RopeLlama({{"rope_theta", 500000}, {"rope_parameters", {{"rope_type", "default"}, {"rope_theta", 500000.0}}}}))));
-  EXPECT_EQ(old, Meaning(MustParseConfig(RopeLlama({{"rope_theta", 500000}, {"rope_scaling", nullptr}, {"rope_parameters", nullptr}}))));
+  EXPECT_EQ(old, Meaning(MustParseConfig(RopeLlama(
+                     {{"rope_parameters", {{"rope_type", "default"}, {"rope_theta", 500000}}}}))));
+  EXPECT_EQ(old,
+            Meaning(MustParseConfig(RopeLlama(
+                {{"rope_theta", 500000},
+                 {"rope_parameters", {{"rope_type", "default"}, {"rope_theta", 500000.0}}}}))));
+  EXPECT_EQ(
+      old,
+      Meaning(MustParseConfig(RopeLlama(
+          {{"rope_theta", 500000}, {"rope_scaling", nullptr}, {"rope_parameters", nullptr}}))));
   EXPECT_NE(old, Meaning(MustParseConfig(RopeLlama(Json::object()))));
 }
 
 TEST(Rope, TypeAndRopeTypeAreOneKey) {
   const Json old = RopeLlama({{"rope_scaling", {{"type", "linear"}, {"factor", 2.0}}}});
   const Json next = RopeLlama({{"rope_scaling", {{"rope_type", "linear"}, {"factor", 2}}}});
-  const Json parameters = RopeLlama({{"rope_parameters", {{"rope_type", "linear"}, {"factor", 2}, {"rope_theta", 10000}}}});
+  const Json parameters = RopeLlama(
+      {{"rope_parameters", {{"rope_type", "linear"}, {"factor", 2}, {"rope_theta", 10000}}}});
   EXPECT_EQ(Meaning(MustParseConfig(old)), Meaning(MustParseConfig(next)));
   EXPECT_EQ(Meaning(MustParseConfig(old)), Meaning(MustParseConfig(parameters)));
 }
@@ -285,17 +322,23 @@ TEST(Rope, ContradictionsAreRefusedWithBothValues) {
     EXPECT_THAT(refusal, HasSubstr(a));
     EXPECT_THAT(refusal, HasSubstr(b));
   };
-  refusal_has({{"rope_theta", 10000}, {"rope_parameters", {{"rope_theta", 500000}, {"rope_type", "default"}}}}, "10000", "500000");
-  refusal_has({{"rope_scaling", {{"type", "linear"}, {"rope_type", "dynamic"}, {"factor", 2}}}}, "linear", "dynamic");
-  refusal_has({{"rope_scaling", {{"type", "linear"}, {"factor", 2}}}, {"rope_parameters", {{"rope_type", "dynamic"}, {"factor", 2}}}},
+  refusal_has({{"rope_theta", 10000},
+               {"rope_parameters", {{"rope_theta", 500000}, {"rope_type", "default"}}}},
+              "10000", "500000");
+  refusal_has({{"rope_scaling", {{"type", "linear"}, {"rope_type", "dynamic"}, {"factor", 2}}}},
               "linear", "dynamic");
-  refusal_has({{"rope_scaling", {{"type", "linear"}, {"factor", 2}}}, {"rope_parameters", {{"rope_type", "linear"}, {"factor", 4}}}},
+  refusal_has({{"rope_scaling", {{"type", "linear"}, {"factor", 2}}},
+               {"rope_parameters", {{"rope_type", "dynamic"}, {"factor", 2}}}},
+              "linear", "dynamic");
+  refusal_has({{"rope_scaling", {{"type", "linear"}, {"factor", 2}}},
+               {"rope_parameters", {{"rope_type", "linear"}, {"factor", 4}}}},
               "2", "4");
   refusal_has({{"rope_scaling", {{"type", "linear"}}}}, "linear", "factor");
   refusal_has({{"rope_scaling", {{"factor", 2}}}}, "rope_type", "factor");
   refusal_has({{"rope_scaling", {{"rope_type", "default"}, {"factor", 2}}}}, "default", "factor");
   refusal_has({{"rope_scaling", {{"type", "wobbly"}, {"factor", 2}}}}, "wobbly", "llama3");
-  refusal_has({{"rope_scaling", {{"rope_type", "llama3"}, {"factor", 2}}}}, "llama3", "original_max_position_embeddings");
+  refusal_has({{"rope_scaling", {{"rope_type", "llama3"}, {"factor", 2}}}}, "llama3",
+              "original_max_position_embeddings");
   refusal_has({{"rope_scaling", "linear"}}, "rope_scaling", "linear");
   refusal_has({{"partial_rotary_factor", 0.5}}, "partial_rotary_factor", "llama");
 }
@@ -304,7 +347,9 @@ Json LongRope(const char* type) {
   Json json = TinyConfig("phi3");
   json["max_position_embeddings"] = 131072;
   json["original_max_position_embeddings"] = 4096;
-  json["rope_scaling"] = {{"type", type}, {"short_factor", {1, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7}}, {"long_factor", {1, 2, 3, 4, 5, 6, 7, 8}}};
+  json["rope_scaling"] = {{"type", type},
+                          {"short_factor", {1, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7}},
+                          {"long_factor", {1, 2, 3, 4, 5, 6, 7, 8}}};
   return json;
 }
 
@@ -321,7 +366,8 @@ TEST(Rope, PhiThreesOldNamesMeanLongRope) {
 TEST(Rope, LongRopeScalesByTheRatioOfLengthsAndPicksItsListByLength) {
   const RopeConfig rope = MustParseConfig(LongRope("longrope")).ropes[0];
   EXPECT_NEAR(rope.attention_scaling, 1.1902380714, 1e-9);
-  const std::vector<float> at_limit = InverseFrequencies(rope, 4096), beyond = InverseFrequencies(rope, 4097);
+  const std::vector<float> at_limit = InverseFrequencies(rope, 4096),
+                           beyond = InverseFrequencies(rope, 4097);
   for (int i = 0; i < 8; ++i) {
     EXPECT_NEAR(at_limit[i] * rope.short_factor[i], std::pow(10000.0, -i / 8.0), 1e-6);
     EXPECT_NEAR(beyond[i] * rope.long_factor[i], std::pow(10000.0, -i / 8.0), 1e-6);
@@ -330,9 +376,11 @@ TEST(Rope, LongRopeScalesByTheRatioOfLengthsAndPicksItsListByLength) {
 
 TEST(Rope, ModernBertHasOneThetaPerKindOfLayer) {
   Json old = TinyConfig("modernbert"), next = old;
-  old["global_rope_theta"] = 160000.0, old["local_rope_theta"] = 20000.0, old["global_attn_every_n_layers"] = 2;
-  next["rope_parameters"] = {{"full_attention", {{"rope_type", "default"}, {"rope_theta", 160000}}},
-                             {"sliding_attention", {{"rope_type", "default"}, {"rope_theta", 20000}}}};
+  old["global_rope_theta"] = 160000.0, old["local_rope_theta"] = 20000.0,
+  old["global_attn_every_n_layers"] = 2;
+  next["rope_parameters"] = {
+      {"full_attention", {{"rope_type", "default"}, {"rope_theta", 160000}}},
+      {"sliding_attention", {{"rope_type", "default"}, {"rope_theta", 20000}}}};
   next["layer_types"] = {"full_attention", "sliding_attention", "full_attention"};
   const ModelConfig config = MustParseConfig(next);
   EXPECT_EQ(Meaning(MustParseConfig(old)), Meaning(config));
@@ -365,54 +413,68 @@ TEST(Rope, FrequenciesEqualTheReferencesToTheLastBits) {
        {{"rope_type", "linear"}, {"factor", 4.0}},
        1,
        1.0,
-       {0.25f, 0.079056941f, 0.0250000004f, 0.00790569466f, 0.00249999994f, 0.000790569466f, 0.000250000012f,
-        7.90569466e-05f}},
+       {0.25f, 0.079056941f, 0.0250000004f, 0.00790569466f, 0.00249999994f, 0.000790569466f,
+        0.000250000012f, 7.90569466e-05f}},
       {"dynamic within",
        {{"rope_type", "dynamic"}, {"factor", 4.0}},
        100,
        1.0,
-       {1.0f, 0.316227764f, 0.100000001f, 0.0316227786f, 0.00999999978f, 0.00316227786f, 0.00100000005f,
-        0.000316227786f}},
+       {1.0f, 0.316227764f, 0.100000001f, 0.0316227786f, 0.00999999978f, 0.00316227786f,
+        0.00100000005f, 0.000316227786f}},
       {"dynamic beyond",
        {{"rope_type", "dynamic"}, {"factor", 4.0}},
        20000,
        1.0,
-       {1.0f, 0.240649298f, 0.0579120778f, 0.013936501f, 0.00335380924f, 0.000807091768f, 0.000194226057f,
-        4.67403661e-05f}},
+       {1.0f, 0.240649298f, 0.0579120778f, 0.013936501f, 0.00335380924f, 0.000807091768f,
+        0.000194226057f, 4.67403661e-05f}},
       {"llama3",
-       {{"rope_type", "llama3"}, {"factor", 8.0}, {"low_freq_factor", 1.0}, {"high_freq_factor", 4.0},
+       {{"rope_type", "llama3"},
+        {"factor", 8.0},
+        {"low_freq_factor", 1.0},
+        {"high_freq_factor", 4.0},
         {"original_max_position_embeddings", 1024}},
        1,
        1.0,
-       {1.0f, 0.316227764f, 0.100000001f, 0.0316227786f, 0.00308676064f, 0.000395284733f, 0.000125000006f,
-        3.95284733e-05f}},
+       {1.0f, 0.316227764f, 0.100000001f, 0.0316227786f, 0.00308676064f, 0.000395284733f,
+        0.000125000006f, 3.95284733e-05f}},
       {"yarn",
        {{"rope_type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 2048}},
        1,
        1.138629436111989,
-       {1.0f, 0.316227764f, 0.100000001f, 0.025693506f, 0.00624999963f, 0.00138349656f, 0.000250000012f,
-        7.90569466e-05f}},
+       {1.0f, 0.316227764f, 0.100000001f, 0.025693506f, 0.00624999963f, 0.00138349656f,
+        0.000250000012f, 7.90569466e-05f}},
       {"yarn with its options",
-       {{"rope_type", "yarn"}, {"factor", 8.0}, {"original_max_position_embeddings", 1024}, {"beta_fast", 16.0},
-        {"beta_slow", 2.0}, {"truncate", false}, {"mscale", 1.0}, {"mscale_all_dim", 0.5}},
+       {{"rope_type", "yarn"},
+        {"factor", 8.0},
+        {"original_max_position_embeddings", 1024},
+        {"beta_fast", 16.0},
+        {"beta_slow", 2.0},
+        {"truncate", false},
+        {"mscale", 1.0},
+        {"mscale_all_dim", 0.5}},
        1,
        1.094179988101349,
-       {1.0f, 0.316227764f, 0.100000001f, 0.0165483095f, 0.00124999997f, 0.000395284733f, 0.000125000006f,
-        3.95284733e-05f}},
+       {1.0f, 0.316227764f, 0.100000001f, 0.0165483095f, 0.00124999997f, 0.000395284733f,
+        0.000125000006f, 3.95284733e-05f}},
       {"longrope short",
-       {{"rope_type", "longrope"}, {"short_factor", {1.0, 1.25, 1.5, 1.75, 2.0, 2.25, 2.5, 2.75}}, {"long_factor",
-        {1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0}}, {"original_max_position_embeddings", 2048}},
+       {{"rope_type", "longrope"},
+        {"short_factor", {1.0, 1.25, 1.5, 1.75, 2.0, 2.25, 2.5, 2.75}},
+        {"long_factor", {1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0}},
+        {"original_max_position_embeddings", 2048}},
        2048,
        1.087114613009218,
-       {1.0f, 0.252982229f, 0.0666666701f, 0.0180701576f, 0.00499999989f, 0.0014054568f, 0.00039999999f,
-        0.000114991912f}},
+       {1.0f, 0.252982229f, 0.0666666701f, 0.0180701576f, 0.00499999989f, 0.0014054568f,
+        0.00039999999f, 0.000114991912f}},
       {"longrope long",
-       {{"rope_type", "longrope"}, {"short_factor", {1.0, 1.25, 1.5, 1.75, 2.0, 2.25, 2.5, 2.75}}, {"long_factor",
-        {1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0}}, {"original_max_position_embeddings", 2048}, {"factor", 2.0}},
+       {{"rope_type", "longrope"},
+        {"short_factor", {1.0, 1.25, 1.5, 1.75, 2.0, 2.25, 2.5, 2.75}},
+        {"long_factor", {1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0}},
+        {"original_max_position_embeddings", 2048},
+        {"factor", 2.0}},
        2049,
        1.044465935734187,
-       {1.0f, 0.158113882f, 0.0333333351f, 0.00790569466f, 0.00200000009f, 0.00052704633f, 0.000142857141f,
-        3.95284733e-05f}},
+       {1.0f, 0.158113882f, 0.0333333351f, 0.00790569466f, 0.00200000009f, 0.00052704633f,
+        0.000142857141f, 3.95284733e-05f}},
   };
   for (const Case& each : cases) {
     Json json = TinyConfig("llama");
@@ -424,7 +486,8 @@ TEST(Rope, FrequenciesEqualTheReferencesToTheLastBits) {
     const std::vector<float> frequencies = InverseFrequencies(rope, each.length);
     ASSERT_EQ(frequencies.size(), each.frequencies.size());
     for (size_t i = 0; i < frequencies.size(); ++i) {
-      EXPECT_NEAR(frequencies[i], each.frequencies[i], 2.5e-7f * each.frequencies[i]) << each.what << " " << i;
+      EXPECT_NEAR(frequencies[i], each.frequencies[i], 2.5e-7f * each.frequencies[i])
+          << each.what << " " << i;
     }
   }
 }
@@ -446,7 +509,11 @@ TEST(Windows, QwenUsesThemOnlyWhenAskedTo) {
 
 TEST(Export, CompletesTheOldSpellingWhereOnlyTheNewOneStands) {
   Json json = RopeLlama({{"rope_parameters",
-                          {{"rope_theta", 500000.0}, {"rope_type", "llama3"}, {"factor", 32}, {"low_freq_factor", 1}, {"high_freq_factor", 4},
+                          {{"rope_theta", 500000.0},
+                           {"rope_type", "llama3"},
+                           {"factor", 32},
+                           {"low_freq_factor", 1},
+                           {"high_freq_factor", 4},
                            {"original_max_position_embeddings", 32}}}});
   const ModelConfig config = MustParseConfig(json);
   Json exported = ExportedConfig(json, config, "float32");
@@ -461,7 +528,8 @@ TEST(Export, CompletesTheOldSpellingWhereOnlyTheNewOneStands) {
   phi.erase("rope_scaling");
   const ModelConfig phi_config = MustParseConfig(phi);
   exported = ExportedConfig(phi, phi_config, "float32");
-  EXPECT_EQ(exported["rope_scaling"].size(), 3u) << "transformers 4 wants type, short_factor, long_factor and no more";
+  EXPECT_EQ(exported["rope_scaling"].size(), 3u)
+      << "transformers 4 wants type, short_factor, long_factor and no more";
   exported.erase("rope_parameters");
   EXPECT_EQ(Meaning(MustParseConfig(exported)), Meaning(phi_config));
 }
@@ -469,7 +537,8 @@ TEST(Export, CompletesTheOldSpellingWhereOnlyTheNewOneStands) {
 TEST(Export, ABareBodyBecomesAModelWithAHead) {
   Json json = TinyConfig("bert");
   json["architectures"] = {"BertModel"};
-  EXPECT_EQ(ExportedConfig(json, MustParseConfig(json), "float32")["architectures"], Json::array({"BertForMaskedLM"}));
+  EXPECT_EQ(ExportedConfig(json, MustParseConfig(json), "float32")["architectures"],
+            Json::array({"BertForMaskedLM"}));
 }
 
 TEST(ParamSpecs, OneDimensionalTensorsNeverDecayAndMatricesAlwaysDo) {
@@ -478,7 +547,9 @@ TEST(ParamSpecs, OneDimensionalTensorsNeverDecayAndMatricesAlwaysDo) {
     if (family.model_type == "phi") json["qk_layernorm"] = true;
     for (const ParamSpec& spec : BuildParamSpecs(MustParseConfig(json))) {
       EXPECT_EQ(spec.decay, spec.parts[0].shape.size() >= 2) << spec.name;
-      EXPECT_EQ(spec.decay, spec.init == InitKind::kNormal || spec.init == InitKind::kTruncatedNormal) << spec.name;
+      EXPECT_EQ(spec.decay,
+                spec.init == InitKind::kNormal || spec.init == InitKind::kTruncatedNormal)
+          << spec.name;
     }
   }
 }

@@ -1,4 +1,5 @@
-// Exports: what was loaded comes out byte for byte, whole or in shards; nothing is overwritten unasked and nothing half written stays.
+// Exports: what was loaded comes out byte for byte, whole or in shards; nothing is overwritten
+// unasked and nothing half written stays.
 #include <algorithm>
 #include <memory>
 #include <string>
@@ -17,7 +18,8 @@ namespace {
 using testing::HasSubstr;
 
 // Loads `from` and writes it again without a step between.
-absl::Status Reexport(const std::string& from, const ExportOptions& options, FileSystem& fs = FileSystem::Real()) {
+absl::Status Reexport(const std::string& from, const ExportOptions& options,
+                      FileSystem& fs = FileSystem::Real()) {
   const auto folder = HfFolder::Open(from, nullptr);
   if (!folder.ok()) return folder.status();
   const auto specs = BuildParamSpecs(folder->config());
@@ -27,7 +29,8 @@ absl::Status Reexport(const std::string& from, const ExportOptions& options, Fil
     weights->CopyElements(spec, first, count, TensorType::kF32, out);
     return absl::OkStatus();
   };
-  return ExportFolder(fs, options, folder->config_json(), folder->config(), specs, read, weights->carried());
+  return ExportFolder(fs, options, folder->config_json(), folder->config(), specs, read,
+                      weights->carried());
 }
 
 std::vector<std::string> ParityModels() {
@@ -58,9 +61,12 @@ TEST(Export, AfterZeroStepsTheWeightsAreTheSameFile) {
   const TestFolder folder;
   for (const std::string& model : models) {
     const std::string out = folder.File(BaseName(model));
-    const absl::Status status = Reexport(model, {.directory = out, .model_folder = model, .tokenizer_folder = model});
+    const absl::Status status =
+        Reexport(model, {.directory = out, .model_folder = model, .tokenizer_folder = model});
     ASSERT_TRUE(status.ok()) << status;
-    EXPECT_TRUE(MustRead(JoinPath(out, "model.safetensors")) == MustRead(JoinPath(model, "model.safetensors"))) << model;
+    EXPECT_TRUE(MustRead(JoinPath(out, "model.safetensors")) ==
+                MustRead(JoinPath(model, "model.safetensors")))
+        << model;
     for (const char* name : {"generation_config.json", "tokenizer.json", "tokenizer_config.json"}) {
       ASSERT_EQ(FileExists(JoinPath(out, name)), FileExists(JoinPath(model, name))) << name;
       if (!FileExists(JoinPath(model, name))) continue;
@@ -68,7 +74,8 @@ TEST(Export, AfterZeroStepsTheWeightsAreTheSameFile) {
     }
     const Json before = MustParse(MustRead(JoinPath(model, "config.json")));
     const Json after = MustParse(MustRead(JoinPath(out, "config.json")));
-    for (const auto& [key, value] : before.items()) EXPECT_EQ(after[key].dump(), value.dump()) << key;
+    for (const auto& [key, value] : before.items())
+      EXPECT_EQ(after[key].dump(), value.dump()) << key;
   }
 }
 
@@ -79,7 +86,8 @@ TEST(Export, ShardsHoldTheSameTensorsAndNoShardExceedsTheLimit) {
   for (const std::string& model : models) {
     const std::string out = folder.File("shards"), again = folder.File("again");
     constexpr int64_t kLimit = 100'000;
-    ASSERT_TRUE(Reexport(model, {.directory = out, .overwrite = true, .max_shard_bytes = kLimit}).ok());
+    ASSERT_TRUE(
+        Reexport(model, {.directory = out, .overwrite = true, .max_shard_bytes = kLimit}).ok());
     EXPECT_EQ(SortedTensors(out), SortedTensors(model));
     const Json index = MustParse(MustRead(JoinPath(out, "model.safetensors.index.json")));
     int64_t total = 0;
@@ -99,7 +107,8 @@ TEST(Export, ShardsHoldTheSameTensorsAndNoShardExceedsTheLimit) {
     EXPECT_EQ(index["metadata"]["total_size"], total);
     EXPECT_EQ(index["metadata"]["total_parameters"], total / 4);
     ASSERT_TRUE(Reexport(out, {.directory = again, .overwrite = true}).ok());
-    EXPECT_TRUE(MustRead(JoinPath(again, "model.safetensors")) == MustRead(JoinPath(model, "model.safetensors")));
+    EXPECT_TRUE(MustRead(JoinPath(again, "model.safetensors")) ==
+                MustRead(JoinPath(model, "model.safetensors")));
     EXPECT_FALSE(FileExists(JoinPath(again, "model.safetensors.index.json")));
   }
 }
@@ -112,12 +121,17 @@ TEST(Export, HalfTypesRoundTripByteForByteAndConfigSaysTheType) {
     const std::string first = folder.File(Name(type)), second = first + "2";
     ASSERT_TRUE(Reexport(model, {.directory = first, .type = type}).ok());
     ASSERT_TRUE(Reexport(first, {.directory = second, .type = type}).ok());
-    EXPECT_TRUE(MustRead(JoinPath(first, "model.safetensors")) == MustRead(JoinPath(second, "model.safetensors")));
+    EXPECT_TRUE(MustRead(JoinPath(first, "model.safetensors")) ==
+                MustRead(JoinPath(second, "model.safetensors")));
     EXPECT_EQ(MustParse(MustRead(JoinPath(first, "config.json")))["dtype"], DtypeName(type));
     const auto opened = HfFolder::Open(first, nullptr);
     ASSERT_TRUE(opened.ok());
-    for (const StoredTensor& tensor : opened->tensors()) EXPECT_EQ(tensor.type, type) << tensor.name;
-    EXPECT_EQ(HfWeights::Match(*opened, opened->config(), BuildParamSpecs(opened->config()), {}, nullptr)->dominant_type(), type);
+    for (const StoredTensor& tensor : opened->tensors())
+      EXPECT_EQ(tensor.type, type) << tensor.name;
+    EXPECT_EQ(
+        HfWeights::Match(*opened, opened->config(), BuildParamSpecs(opened->config()), {}, nullptr)
+            ->dominant_type(),
+        type);
   }
 }
 
@@ -128,7 +142,8 @@ TEST(Export, CarriedTensorsComeBackUnchanged) {
   const std::string in = folder.File("in"), out = folder.File("out");
   ASSERT_TRUE(FileSystem::Real().MakeDirs(in).ok());
   std::vector<RawTensor> tensors = RawTensorsOf(MustRead(JoinPath(model, "model.safetensors")));
-  tensors.push_back({"bert.pooler.dense.weight", "F32", {64, 64}, std::string(64 * 64 * 4, '\x07')});
+  tensors.push_back(
+      {"bert.pooler.dense.weight", "F32", {64, 64}, std::string(64 * 64 * 4, '\x07')});
   folder.Write("in/model.safetensors", SafetensorsOf(tensors));
   folder.Write("in/config.json", MustRead(JoinPath(model, "config.json")));
   ASSERT_TRUE(Reexport(in, {.directory = out}).ok());
@@ -142,7 +157,8 @@ TEST(Export, RefusesWhatExistsUnlessToldTo) {
   ASSERT_TRUE(FileSystem::Real().MakeDirs(folder.File("out")).ok());
   folder.Write("out/config.json", "{}");
   folder.Write("out/keep", "me");
-  EXPECT_EQ(Reexport(model, {.directory = folder.File("out")}).code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(Reexport(model, {.directory = folder.File("out")}).code(),
+            absl::StatusCode::kAlreadyExists);
   EXPECT_EQ(MustRead(folder.File("out/config.json")), "{}");
   ASSERT_TRUE(Reexport(model, {.directory = folder.File("out"), .overwrite = true}).ok());
   EXPECT_FALSE(FileExists(folder.File("out/keep")));
@@ -150,7 +166,9 @@ TEST(Export, RefusesWhatExistsUnlessToldTo) {
 
   ASSERT_TRUE(FileSystem::Real().MakeDirs(folder.File("home")).ok());
   folder.Write("home/letters", "dear");
-  EXPECT_THAT(std::string(Reexport(model, {.directory = folder.File("home"), .overwrite = true}).message()), HasSubstr("no model folder"));
+  EXPECT_THAT(
+      std::string(Reexport(model, {.directory = folder.File("home"), .overwrite = true}).message()),
+      HasSubstr("no model folder"));
   EXPECT_EQ(MustRead(folder.File("home/letters")), "dear");
 }
 
@@ -170,9 +188,12 @@ class FullDisk : public FileSystem {
     File(std::unique_ptr<AtomicFile> file, int64_t* left) : file_(std::move(file)), left_(left) {}
     absl::Status Append(absl::string_view bytes) override {
       *left_ -= static_cast<int64_t>(bytes.size());
-      return *left_ < 0 ? absl::ResourceExhaustedError("no space left on device") : file_->Append(bytes);
+      return *left_ < 0 ? absl::ResourceExhaustedError("no space left on device")
+                        : file_->Append(bytes);
     }
-    absl::Status WriteAt(int64_t offset, absl::string_view bytes) override { return file_->WriteAt(offset, bytes); }
+    absl::Status WriteAt(int64_t offset, absl::string_view bytes) override {
+      return file_->WriteAt(offset, bytes);
+    }
     absl::Status Commit() override { return file_->Commit(); }
     int64_t size() const override { return file_->size(); }
 
@@ -192,7 +213,8 @@ TEST(Export, AFullDiskLeavesNothingNewAndTheOldFolderWhole) {
   for (const int64_t bytes : {0, 100, 5000, 200'000, 900'000}) {
     FullDisk disk(bytes);
     for (const char* name : {"new", "old"}) {
-      const absl::Status status = Reexport(model, {.directory = folder.File(name), .overwrite = true}, disk);
+      const absl::Status status =
+          Reexport(model, {.directory = folder.File(name), .overwrite = true}, disk);
       ASSERT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << bytes << " " << status;
       EXPECT_EQ(*ListDir(folder.path()), std::vector<std::string>{"old"});
     }
@@ -213,11 +235,15 @@ TEST(Export, ValuesThatAHalfCannotHoldAreRefusedByName) {
   };
   const TestFolder out;
   ExportOptions options{.directory = out.File("x"), .type = TensorType::kF16};
-  const absl::Status status = ExportFolder(FileSystem::Real(), options, folder->config_json(), folder->config(), specs, read, {});
-  EXPECT_THAT(std::string(status.message()), HasSubstr("model.layers.0.mlp.fc1.weight: 70000 does not fit float16"));
+  const absl::Status status = ExportFolder(FileSystem::Real(), options, folder->config_json(),
+                                           folder->config(), specs, read, {});
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("model.layers.0.mlp.fc1.weight: 70000 does not fit float16"));
   EXPECT_TRUE(ListDir(out.path())->empty());
   options.type = TensorType::kBF16;
-  EXPECT_TRUE(ExportFolder(FileSystem::Real(), options, folder->config_json(), folder->config(), specs, read, {}).ok());
+  EXPECT_TRUE(ExportFolder(FileSystem::Real(), options, folder->config_json(), folder->config(),
+                           specs, read, {})
+                  .ok());
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// Where the tests of model files find fixtures, and small helpers to make folders and safetensors files by hand.
+// Where the tests of model files find fixtures, and small helpers to make folders and safetensors
+// files by hand.
 #pragma once
 
 #include <unistd.h>
@@ -26,14 +27,16 @@ inline std::string SharedPath(absl::string_view name) {
 }
 
 #define TRANCHE_SKIP_WITHOUT(path) \
-  if (!FileExists(path)) GTEST_SKIP() << path << " is absent; set TRANCHE_SHARED to the folder that holds fixtures/"
+  if (!FileExists(path))           \
+  GTEST_SKIP() << path << " is absent; set TRANCHE_SHARED to the folder that holds fixtures/"
 
 // A folder of its own for one test, removed at the end.
 class TestFolder {
  public:
   TestFolder() {
     const auto* info = testing::UnitTest::GetInstance()->current_test_info();
-    path_ = JoinPath(testing::TempDir(), absl::StrCat("tranche_", info->test_suite_name(), "_", info->name(), "_", getpid()));
+    path_ = JoinPath(testing::TempDir(), absl::StrCat("tranche_", info->test_suite_name(), "_",
+                                                      info->name(), "_", getpid()));
     TRANCHE_CHECK(FileSystem::Real().RemoveAll(path_).ok());
     TRANCHE_CHECK(FileSystem::Real().MakeDirs(path_).ok());
   }
@@ -70,7 +73,8 @@ struct RawTensor {
 
 inline std::string SafetensorsBytes(absl::string_view header, absl::string_view data) {
   std::string length(8, '\0');
-  for (int i = 0; i < 8; ++i) length[i] = static_cast<char>(static_cast<uint64_t>(header.size()) >> (8 * i));
+  for (int i = 0; i < 8; ++i)
+    length[i] = static_cast<char>(static_cast<uint64_t>(header.size()) >> (8 * i));
   return absl::StrCat(length, header, data);
 }
 
@@ -96,7 +100,8 @@ inline std::vector<RawTensor> RawTensorsOf(absl::string_view bytes) {
   for (const auto& [name, entry] : header.items()) {
     if (name == "__metadata__") continue;
     const size_t begin = entry["data_offsets"][0], end = entry["data_offsets"][1];
-    tensors.push_back({name, entry["dtype"], entry["shape"], std::string(bytes.substr(8 + length + begin, end - begin))});
+    tensors.push_back({name, entry["dtype"], entry["shape"],
+                       std::string(bytes.substr(8 + length + begin, end - begin))});
   }
   return tensors;
 }

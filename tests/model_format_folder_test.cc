@@ -1,4 +1,5 @@
-// Model folders: the kinds of damage of pitfalls.md, each tried on copies of the parity folders, whose right values are known.
+// Model folders: the kinds of damage of pitfalls.md, each tried on copies of the parity folders,
+// whose right values are known.
 #include <algorithm>
 #include <cstring>
 #include <functional>
@@ -21,7 +22,9 @@ namespace {
 using testing::HasSubstr;
 using testing::Not;
 
-std::string Parity(absl::string_view model) { return SharedPath(absl::StrCat("fixtures/parity/", model)); }
+std::string Parity(absl::string_view model) {
+  return SharedPath(absl::StrCat("fixtures/parity/", model));
+}
 
 // A copy of one parity folder that tests may damage.
 class Copy {
@@ -44,7 +47,8 @@ class Copy {
     for (RawTensor& tensor : tensors) tensor.name = rename(tensor.name);
   }
   void Remove(const std::function<bool(const std::string&)>& which) {
-    tensors.erase(std::remove_if(tensors.begin(), tensors.end(), [&](const RawTensor& tensor) { return which(tensor.name); }),
+    tensors.erase(std::remove_if(tensors.begin(), tensors.end(),
+                                 [&](const RawTensor& tensor) { return which(tensor.name); }),
                   tensors.end());
   }
   const std::string& path() const { return folder_.path(); }
@@ -57,16 +61,21 @@ class Copy {
   Json WriteShards() const {
     folder_.Write("config.json", config.dump());
     const size_t half = tensors.size() / 2;
-    folder_.Write("model-00001-of-00002.safetensors", SafetensorsOf({tensors.begin(), tensors.begin() + half}));
-    folder_.Write("model-00002-of-00002.safetensors", SafetensorsOf({tensors.begin() + half, tensors.end()}));
+    folder_.Write("model-00001-of-00002.safetensors",
+                  SafetensorsOf({tensors.begin(), tensors.begin() + half}));
+    folder_.Write("model-00002-of-00002.safetensors",
+                  SafetensorsOf({tensors.begin() + half, tensors.end()}));
     Json index = {{"metadata", {{"total_size", 1}}}, {"weight_map", Json::object()}};
     for (size_t i = 0; i < tensors.size(); ++i) {
-      index["weight_map"][tensors[i].name] = i < half ? "model-00001-of-00002.safetensors" : "model-00002-of-00002.safetensors";
+      index["weight_map"][tensors[i].name] =
+          i < half ? "model-00001-of-00002.safetensors" : "model-00002-of-00002.safetensors";
     }
     WriteIndex(index);
     return index;
   }
-  void WriteIndex(const Json& index) const { folder_.Write("model.safetensors.index.json", index.dump()); }
+  void WriteIndex(const Json& index) const {
+    folder_.Write("model.safetensors.index.json", index.dump());
+  }
 
  private:
   TestFolder folder_;
@@ -91,16 +100,19 @@ Loaded Load(const std::string& path, bool fresh_head = false, bool masked_only =
   ModelConfig config = folder->config();
   if (masked_only) config.next_sentence_head = false;
   loaded.specs = BuildParamSpecs(config);
-  const auto weights = HfWeights::Match(*folder, config, loaded.specs, {.fresh_head = fresh_head}, &warnings);
+  const auto weights =
+      HfWeights::Match(*folder, config, loaded.specs, {.fresh_head = fresh_head}, &warnings);
   loaded.warnings = absl::StrJoin(warnings, "\n");
   loaded.status = weights.status();
   if (!weights.ok()) return loaded;
   for (const int spec : weights->fresh()) loaded.fresh.push_back(loaded.specs[spec].name);
   for (size_t i = 0; i < loaded.specs.size(); ++i) {
     loaded.values.emplace_back(loaded.specs[i].elements());
-    const bool fresh = std::find(weights->fresh().begin(), weights->fresh().end(), static_cast<int>(i)) != weights->fresh().end();
+    const bool fresh = std::find(weights->fresh().begin(), weights->fresh().end(),
+                                 static_cast<int>(i)) != weights->fresh().end();
     if (!fresh) {
-      weights->CopyElements(static_cast<int>(i), 0, loaded.specs[i].elements(), TensorType::kF32, loaded.values.back().data());
+      weights->CopyElements(static_cast<int>(i), 0, loaded.specs[i].elements(), TensorType::kF32,
+                            loaded.values.back().data());
     }
   }
   for (const StoredTensor& tensor : weights->carried()) loaded.carried.push_back(tensor.name);
@@ -120,7 +132,8 @@ TEST(Folder, EveryParityModelLoadsWithEveryElementInItsPlace) {
     ASSERT_TRUE(loaded.status.ok()) << loaded.status;
     EXPECT_EQ(loaded.warnings, "") << model;
     std::map<std::string, std::string> raw;
-    for (RawTensor& tensor : RawTensorsOf(MustRead(JoinPath(Parity(model), "model.safetensors")))) raw[tensor.name] = tensor.bytes;
+    for (RawTensor& tensor : RawTensorsOf(MustRead(JoinPath(Parity(model), "model.safetensors"))))
+      raw[tensor.name] = tensor.bytes;
     for (size_t i = 0; i < loaded.specs.size(); ++i) {
       std::string stacked;
       for (const HfPart& part : loaded.specs[i].parts) {
@@ -129,7 +142,8 @@ TEST(Folder, EveryParityModelLoadsWithEveryElementInItsPlace) {
         raw.erase(part.name);
       }
       ASSERT_EQ(stacked.size(), loaded.values[i].size() * 4);
-      EXPECT_EQ(std::memcmp(stacked.data(), loaded.values[i].data(), stacked.size()), 0) << loaded.specs[i].name;
+      EXPECT_EQ(std::memcmp(stacked.data(), loaded.values[i].data(), stacked.size()), 0)
+          << loaded.specs[i].name;
     }
     EXPECT_TRUE(raw.empty()) << model << " " << raw.begin()->first;
     ++loaded_models;
@@ -144,7 +158,8 @@ TEST(Folder, AnyRangeOfElementsEqualsThatPartOfTheWhole) {
   const auto specs = BuildParamSpecs(folder->config());
   const auto weights = HfWeights::Match(*folder, folder->config(), specs, {}, nullptr);
   ASSERT_TRUE(weights.ok());
-  for (const ParamRole role : {ParamRole::kQkvWeight, ParamRole::kQkvBias, ParamRole::kMlpInWeight}) {
+  for (const ParamRole role :
+       {ParamRole::kQkvWeight, ParamRole::kQkvBias, ParamRole::kMlpInWeight}) {
     const int spec = FindParam(specs, 2, role);
     std::vector<float> whole(specs[spec].elements());
     weights->CopyElements(spec, 0, specs[spec].elements(), TensorType::kF32, whole.data());
@@ -152,7 +167,8 @@ TEST(Folder, AnyRangeOfElementsEqualsThatPartOfTheWhole) {
       const int64_t count = std::min<int64_t>(specs[spec].elements() - first, 5000);
       std::vector<float> part(count);
       weights->CopyElements(spec, first, count, TensorType::kF32, part.data());
-      ASSERT_TRUE(std::equal(part.begin(), part.end(), whole.begin() + first)) << specs[spec].name << " " << first;
+      ASSERT_TRUE(std::equal(part.begin(), part.end(), whole.begin() + first))
+          << specs[spec].name << " " << first;
     }
   }
 }
@@ -175,14 +191,17 @@ TEST(Shards, MissingFilesAndTensorsAreNamedAllAtOnce) {
   Json index = copy.WriteShards();
   index["weight_map"]["one.more"] = "model-00003-of-00003.safetensors";
   copy.WriteIndex(index);
-  ASSERT_TRUE(FileSystem::Real().RemoveAll(copy.folder().File("model-00002-of-00002.safetensors")).ok());
+  ASSERT_TRUE(
+      FileSystem::Real().RemoveAll(copy.folder().File("model-00002-of-00002.safetensors")).ok());
   EXPECT_THAT(Load(copy.path()).message(),
-              testing::AllOf(HasSubstr("model-00002-of-00002.safetensors"), HasSubstr("model-00003-of-00003.safetensors")));
+              testing::AllOf(HasSubstr("model-00002-of-00002.safetensors"),
+                             HasSubstr("model-00003-of-00003.safetensors")));
   index = copy.WriteShards();
   index["weight_map"]["ghost.a"] = "model-00001-of-00002.safetensors";
   index["weight_map"]["ghost.b"] = "model-00002-of-00002.safetensors";
   copy.WriteIndex(index);
-  EXPECT_THAT(Load(copy.path()).message(), testing::AllOf(HasSubstr("ghost.a"), HasSubstr("ghost.b")));
+  EXPECT_THAT(Load(copy.path()).message(),
+              testing::AllOf(HasSubstr("ghost.a"), HasSubstr("ghost.b")));
 }
 
 TEST(Shards, StrayFilesAreNamedAndPassedOver) {
@@ -196,7 +215,8 @@ TEST(Shards, StrayFilesAreNamedAndPassedOver) {
   const Loaded loaded = Load(copy.path());
   ASSERT_TRUE(loaded.status.ok()) << loaded.status;
   EXPECT_EQ(loaded.values, Load(Parity("llama_clm")).values);
-  EXPECT_THAT(loaded.warnings, testing::AllOf(HasSubstr("/model.safetensors"), HasSubstr("model-00003-of-00003.safetensors")));
+  EXPECT_THAT(loaded.warnings, testing::AllOf(HasSubstr("/model.safetensors"),
+                                              HasSubstr("model-00003-of-00003.safetensors")));
 }
 
 TEST(Shards, ATensorInTwoFilesIsRefused) {
@@ -215,7 +235,8 @@ TEST(Shards, WithoutIndexAreRefused) {
   TRANCHE_NEEDS_PARITY();
   const Copy copy("llama_clm");
   copy.WriteShards();
-  ASSERT_TRUE(FileSystem::Real().RemoveAll(copy.folder().File("model.safetensors.index.json")).ok());
+  ASSERT_TRUE(
+      FileSystem::Real().RemoveAll(copy.folder().File("model.safetensors.index.json")).ok());
   EXPECT_THAT(Load(copy.path()).message(), HasSubstr("no model.safetensors.index.json"));
 }
 
@@ -223,14 +244,17 @@ TEST(Shards, PathsOutOfTheFolderAndOddMapsAreRefused) {
   TRANCHE_NEEDS_PARITY();
   const Copy copy("llama_clm");
   Json index = copy.WriteShards();
-  for (const Json& value : {Json("../x.safetensors"), Json("/etc/passwd"), Json("a/b.safetensors"), Json(".."), Json(""), Json(3), Json(nullptr),
-                            Json("a\\b.safetensors")}) {
+  for (const Json& value :
+       {Json("../x.safetensors"), Json("/etc/passwd"), Json("a/b.safetensors"), Json(".."),
+        Json(""), Json(3), Json(nullptr), Json("a\\b.safetensors")}) {
     Json bad = index;
     bad["weight_map"]["model.norm.weight"] = value;
     copy.WriteIndex(bad);
     EXPECT_THAT(Load(copy.path()).message(), HasSubstr("model.norm.weight")) << value.dump();
   }
-  for (const char* text : {"[]", "{}", "{\"weight_map\": 3}", "{\"weight_map\": {}, \"weight_map\": {}}", "version https://git-lfs.github.com/spec/v1\n"}) {
+  for (const char* text :
+       {"[]", "{}", "{\"weight_map\": 3}", "{\"weight_map\": {}, \"weight_map\": {}}",
+        "version https://git-lfs.github.com/spec/v1\n"}) {
     copy.folder().Write("model.safetensors.index.json", text);
     EXPECT_THAT(Load(copy.path()).message(), HasSubstr("model.safetensors.index.json")) << text;
   }
@@ -255,7 +279,8 @@ TEST(Names, GammaAndBetaAreWeightAndBiasOfLayerNorms) {
   TRANCHE_NEEDS_PARITY();
   Copy copy("bert_mlm");
   copy.Rename([](const std::string& name) {
-    return absl::StrReplaceAll(name, {{"LayerNorm.weight", "LayerNorm.gamma"}, {"LayerNorm.bias", "LayerNorm.beta"}});
+    return absl::StrReplaceAll(
+        name, {{"LayerNorm.weight", "LayerNorm.gamma"}, {"LayerNorm.bias", "LayerNorm.beta"}});
   });
   copy.Write();
   EXPECT_EQ(Load(copy.path()).values, Load(Parity("bert_mlm")).values);
@@ -263,22 +288,30 @@ TEST(Names, GammaAndBetaAreWeightAndBiasOfLayerNorms) {
   copy.tensors.back().name = "bert.embeddings.LayerNorm.weight";
   copy.Write();
   EXPECT_THAT(Load(copy.path()).message(),
-              testing::AllOf(HasSubstr("bert.embeddings.LayerNorm.gamma"), HasSubstr("bert.embeddings.LayerNorm.weight")));
+              testing::AllOf(HasSubstr("bert.embeddings.LayerNorm.gamma"),
+                             HasSubstr("bert.embeddings.LayerNorm.weight")));
 }
 
 TEST(Names, ABodyWithoutItsPrefixLoadsInEveryFamily) {
   TRANCHE_NEEDS_PARITY();
-  for (const auto& [model, prefix] : std::vector<std::pair<std::string, std::string>>{
-           {"bert_mlm", "bert."}, {"roberta_mlm", "roberta."}, {"modernbert_mlm", "model."}, {"phi2_clm", "model."}, {"llama_clm", "model."}}) {
+  for (const auto& [model, prefix] :
+       std::vector<std::pair<std::string, std::string>>{{"bert_mlm", "bert."},
+                                                        {"roberta_mlm", "roberta."},
+                                                        {"modernbert_mlm", "model."},
+                                                        {"phi2_clm", "model."},
+                                                        {"llama_clm", "model."}}) {
     const Copy original(model);
     Copy copy(model);
-    copy.Rename([&](const std::string& name) { return absl::StartsWith(name, prefix) ? name.substr(prefix.size()) : name; });
+    copy.Rename([&](const std::string& name) {
+      return absl::StartsWith(name, prefix) ? name.substr(prefix.size()) : name;
+    });
     copy.Write();
     const Loaded loaded = Load(copy.path());
     ASSERT_TRUE(loaded.status.ok()) << loaded.status;
     EXPECT_EQ(loaded.values, Load(Parity(model)).values);
     EXPECT_THAT(loaded.warnings, HasSubstr(prefix));
-    for (size_t i = 0; i < copy.tensors.size(); i += 2) copy.tensors[i].name = original.tensors[i].name;
+    for (size_t i = 0; i < copy.tensors.size(); i += 2)
+      copy.tensors[i].name = original.tensors[i].name;
     copy.Write();
     EXPECT_THAT(Load(copy.path()).message(), HasSubstr("by halves")) << model;
   }
@@ -288,7 +321,9 @@ TEST(Names, OldGammaWithoutPrefixLoadsToo) {
   TRANCHE_NEEDS_PARITY();
   Copy copy("bert_mlm");
   copy.Rename([](const std::string& name) {
-    return absl::StrReplaceAll(name, {{"LayerNorm.weight", "LayerNorm.gamma"}, {"LayerNorm.bias", "LayerNorm.beta"}, {"bert.", ""}});
+    return absl::StrReplaceAll(name, {{"LayerNorm.weight", "LayerNorm.gamma"},
+                                      {"LayerNorm.bias", "LayerNorm.beta"},
+                                      {"bert.", ""}});
   });
   copy.Write();
   EXPECT_EQ(Load(copy.path()).values, Load(Parity("bert_mlm")).values);
@@ -300,13 +335,15 @@ TEST(Names, AMissingHeadIsRefusedUnlessAFreshOneIsAskedFor) {
   copy.Remove([](const std::string& name) { return absl::StartsWith(name, "cls."); });
   copy.Write();
   const Loaded refused = Load(copy.path());
-  for (const char* name : {"cls.predictions.bias", "cls.predictions.transform.dense.weight", "cls.predictions.transform.LayerNorm.bias"}) {
+  for (const char* name : {"cls.predictions.bias", "cls.predictions.transform.dense.weight",
+                           "cls.predictions.transform.LayerNorm.bias"}) {
     EXPECT_THAT(refused.message(), HasSubstr(name));
   }
   EXPECT_THAT(refused.message(), HasSubstr("fresh"));
   const Loaded fresh = Load(copy.path(), true);
   ASSERT_TRUE(fresh.status.ok()) << fresh.status;
-  EXPECT_THAT(fresh.fresh, testing::ElementsAre("head.transform.weight", "head.transform.bias", "head.transform_norm.weight",
+  EXPECT_THAT(fresh.fresh, testing::ElementsAre("head.transform.weight", "head.transform.bias",
+                                                "head.transform_norm.weight",
                                                 "head.transform_norm.bias", "head.decoder.bias"));
   EXPECT_TRUE(Load(Parity("bert_mlm"), true).fresh.empty());
 }
@@ -315,12 +352,15 @@ TEST(Names, AFreshHeadDoesNotCoverAMissingBody) {
   TRANCHE_NEEDS_PARITY();
   Copy copy("llama_clm");
   copy.Remove([](const std::string& name) {
-    return name == "model.layers.1.self_attn.k_proj.weight" || name == "model.norm.weight" || name == "model.layers.0.mlp.up_proj.weight";
+    return name == "model.layers.1.self_attn.k_proj.weight" || name == "model.norm.weight" ||
+           name == "model.layers.0.mlp.up_proj.weight";
   });
   copy.Write();
   const Loaded loaded = Load(copy.path(), true);
-  EXPECT_THAT(loaded.message(), testing::AllOf(HasSubstr("3 tensors are missing"), HasSubstr("model.layers.1.self_attn.k_proj.weight"),
-                                               HasSubstr("model.norm.weight"), HasSubstr("model.layers.0.mlp.up_proj.weight")));
+  EXPECT_THAT(loaded.message(), testing::AllOf(HasSubstr("3 tensors are missing"),
+                                               HasSubstr("model.layers.1.self_attn.k_proj.weight"),
+                                               HasSubstr("model.norm.weight"),
+                                               HasSubstr("model.layers.0.mlp.up_proj.weight")));
 }
 
 TEST(Names, AnExtraTensorIsNamedAsUnused) {
@@ -341,7 +381,10 @@ TEST(Names, RecomputedBuffersAreIgnoredInSilence) {
   EXPECT_EQ(Load(bert.path()).warnings, "");
   Copy llama("llama_clm");
   for (int layer = 0; layer < 2; ++layer) {
-    llama.tensors.push_back({absl::StrCat("model.layers.", layer, ".self_attn.rotary_emb.inv_freq"), "F32", {8}, std::string(32, '\0')});
+    llama.tensors.push_back({absl::StrCat("model.layers.", layer, ".self_attn.rotary_emb.inv_freq"),
+                             "F32",
+                             {8},
+                             std::string(32, '\0')});
   }
   llama.Write();
   EXPECT_EQ(Load(llama.path()).warnings, "");
@@ -351,14 +394,18 @@ TEST(Names, RecomputedBuffersAreIgnoredInSilence) {
 TEST(Names, OldPhiFilesAreRefusedWithTheReason) {
   TRANCHE_NEEDS_PARITY();
   Copy copy("phi2_clm");
-  copy.Rename([](const std::string& name) { return absl::StrReplaceAll(name, {{"model.layers", "transformer.h"}, {"self_attn.q_proj", "mixer.Wqkv"}}); });
+  copy.Rename([](const std::string& name) {
+    return absl::StrReplaceAll(
+        name, {{"model.layers", "transformer.h"}, {"self_attn.q_proj", "mixer.Wqkv"}});
+  });
   copy.Write();
   EXPECT_THAT(Load(copy.path()).message(), HasSubstr("old format"));
 }
 
 TEST(Tied, ADuplicateDecoderMustHoldTheSameValues) {
   TRANCHE_NEEDS_PARITY();
-  for (const auto& [model, kept, twin] : std::vector<std::tuple<std::string, std::string, std::string>>{
+  for (const auto& [model, kept, twin] :
+       std::vector<std::tuple<std::string, std::string, std::string>>{
            {"bert_mlm", "bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.weight"},
            {"bert_mlm", "cls.predictions.bias", "cls.predictions.decoder.bias"},
            {"roberta_mlm", "lm_head.bias", "lm_head.decoder.bias"},
@@ -402,7 +449,8 @@ TEST(Types, EachTensorIsReadByItsOwn) {
     for (size_t i = 0; i < copy.tensors.size(); ++i) {
       RawTensor& tensor = copy.tensors[i];
       TensorType type = TensorType::kBool;
-      while (std::string(types[i % 4]) != Name(type)) type = static_cast<TensorType>(static_cast<int>(type) + 1);
+      while (std::string(types[i % 4]) != Name(type))
+        type = static_cast<TensorType>(static_cast<int>(type) + 1);
       const int64_t count = static_cast<int64_t>(tensor.bytes.size() / 4);
       std::string bytes(count * BitsOf(type) / 8, '\0');
       ConvertElements(tensor.bytes.data(), TensorType::kF32, bytes.data(), type, count);
@@ -427,23 +475,28 @@ TEST(Types, WholeNumbersAndWrongShapesAreRefusedTogether) {
   copy.At("model.layers.0.input_layernorm.weight").shape = {1, 96};
   copy.Write();
   EXPECT_THAT(Load(copy.path()).message(),
-              testing::AllOf(HasSubstr("model.norm.weight has type I32"), HasSubstr("lm_head.weight has shape [96, 512], config.json makes it [512, 96]"),
-                             HasSubstr("model.layers.0.input_layernorm.weight has shape [1, 96]")));
+              testing::AllOf(
+                  HasSubstr("model.norm.weight has type I32"),
+                  HasSubstr("lm_head.weight has shape [96, 512], config.json makes it [512, 96]"),
+                  HasSubstr("model.layers.0.input_layernorm.weight has shape [1, 96]")));
 }
 
 TEST(Optional, PoolerAndNextSentenceHeadAreCarriedWhenOnlyMasksAreTrained) {
   TRANCHE_NEEDS_PARITY();
   Copy copy("bert_mlm");
-  copy.tensors.push_back({"bert.pooler.dense.weight", "F32", {64, 64}, std::string(64 * 64 * 4, '\x02')});
+  copy.tensors.push_back(
+      {"bert.pooler.dense.weight", "F32", {64, 64}, std::string(64 * 64 * 4, '\x02')});
   copy.tensors.push_back({"bert.pooler.dense.bias", "F32", {64}, std::string(64 * 4, '\x02')});
-  copy.tensors.push_back({"cls.seq_relationship.weight", "F32", {2, 64}, std::string(2 * 64 * 4, '\x02')});
+  copy.tensors.push_back(
+      {"cls.seq_relationship.weight", "F32", {2, 64}, std::string(2 * 64 * 4, '\x02')});
   copy.tensors.push_back({"cls.seq_relationship.bias", "F32", {2}, std::string(8, '\x02')});
   copy.Write();
   Loaded loaded = Load(copy.path());
   ASSERT_TRUE(loaded.status.ok()) << loaded.status;
   EXPECT_EQ(loaded.warnings, "");
-  EXPECT_THAT(loaded.carried, testing::ElementsAre("bert.pooler.dense.bias", "bert.pooler.dense.weight", "cls.seq_relationship.bias",
-                                                   "cls.seq_relationship.weight"));
+  EXPECT_THAT(loaded.carried,
+              testing::ElementsAre("bert.pooler.dense.bias", "bert.pooler.dense.weight",
+                                   "cls.seq_relationship.bias", "cls.seq_relationship.weight"));
   copy.config["architectures"] = {"BertForPreTraining"};
   copy.Write();
   EXPECT_TRUE(Load(copy.path()).carried.empty());

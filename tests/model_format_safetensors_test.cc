@@ -1,5 +1,5 @@
-// Safetensors: each row of pitfalls.md's table, what is no safetensors file at all, conversions against independent arithmetic, and a
-// writer whose bytes equal the reference library's.
+// Safetensors: each row of pitfalls.md's table, what is no safetensors file at all, conversions
+// against independent arithmetic, and a writer whose bytes equal the reference library's.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -44,7 +44,9 @@ std::vector<Row> Table() {
       {"padded with newlines", good + "\n\n", Zeros(12), true},
       {"leading space", "  " + good, Zeros(12), true},
       {"padded with NUL", good + std::string(2, '\0'), Zeros(12), false},
-      {"NUL inside a name", R"({"a)" + std::string(1, '\0') + R"(":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", Zeros(8), false},
+      {"NUL inside a name",
+       R"({"a)" + std::string(1, '\0') + R"(":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})",
+       Zeros(8), false},
       {"byte-order mark", "\xef\xbb\xbf" + good, Zeros(12), false},
       {"trailing text", good + "x", Zeros(12), false},
       {"two objects", good + good, Zeros(12), false},
@@ -55,9 +57,11 @@ std::vector<Row> Table() {
       {"null", "null", "", false},
       {"unclosed", good.substr(0, good.size() - 1), Zeros(12), false},
       {"trailing comma", absl::StrCat("{", kA, ",}"), Zeros(8), false},
-      {"invalid UTF-8", "{\"\xff\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", Zeros(8), false},
+      {"invalid UTF-8", "{\"\xff\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}",
+       Zeros(8), false},
   };
-  const auto add = [&](const char* what, std::vector<std::string> entries, size_t data, bool accepted) {
+  const auto add = [&](const char* what, std::vector<std::string> entries, size_t data,
+                       bool accepted) {
     rows.push_back(MakeRow(what, std::move(entries), data, accepted));
   };
   add("names in another order", {kB, kA}, 12, true);
@@ -66,7 +70,8 @@ std::vector<Row> Table() {
   add("hole", {kA, R"("b":{"dtype":"F32","shape":[1],"data_offsets":[12,16]})"}, 16, false);
   add("hole at the start", {kB}, 12, false);
   add("overlap", {kA, R"("b":{"dtype":"F32","shape":[1],"data_offsets":[4,8]})"}, 8, false);
-  add("two names on one range", {kA, R"("b":{"dtype":"F32","shape":[2],"data_offsets":[0,8]})"}, 8, false);
+  add("two names on one range", {kA, R"("b":{"dtype":"F32","shape":[2],"data_offsets":[0,8]})"}, 8,
+      false);
   add("metadata {}", {R"("__metadata__":{})", kA}, 8, true);
   add("metadata null", {R"("__metadata__":null)", kA}, 8, true);
   add("metadata only", {R"("__metadata__":{"format":"pt"})"}, 0, true);
@@ -79,41 +84,60 @@ std::vector<Row> Table() {
   add("metadata as a string", {R"("__metadata__":"pt")", kA}, 8, false);
   add("metadata twice", {R"("__metadata__":{})", R"("__metadata__":{})", kA}, 8, false);
   add("0-d", {R"("a":{"dtype":"F32","shape":[],"data_offsets":[0,4]})"}, 4, true);
-  add("zero size first", {R"("z":{"dtype":"F32","shape":[0,4],"data_offsets":[0,0]})", kA}, 8, true);
-  add("two of zero size at one offset", {R"("z":{"dtype":"F32","shape":[0,4],"data_offsets":[8,8]})", kA,
-                                         R"("y":{"dtype":"I64","shape":[0],"data_offsets":[8,8]})"}, 8, true);
-  add("zero size at a hole", {R"("z":{"dtype":"F32","shape":[0],"data_offsets":[4,4]})", kA}, 8, false);
+  add("zero size first", {R"("z":{"dtype":"F32","shape":[0,4],"data_offsets":[0,0]})", kA}, 8,
+      true);
+  add("two of zero size at one offset",
+      {R"("z":{"dtype":"F32","shape":[0,4],"data_offsets":[8,8]})", kA,
+       R"("y":{"dtype":"I64","shape":[0],"data_offsets":[8,8]})"},
+      8, true);
+  add("zero size at a hole", {R"("z":{"dtype":"F32","shape":[0],"data_offsets":[4,4]})", kA}, 8,
+      false);
   add("name twice, same range", {kA, kA}, 8, false);
-  add("name twice, zero size", {R"("a":{"dtype":"F32","shape":[0],"data_offsets":[0,0]})", kA}, 8, false);
+  add("name twice, zero size", {R"("a":{"dtype":"F32","shape":[0],"data_offsets":[0,0]})", kA}, 8,
+      false);
   add("extra field", {R"("a":{"dtype":"F32","shape":[2],"data_offsets":[0,8],"x":1})"}, 8, true);
-  add("extra field that nests", {R"("a":{"x":{"dtype":[1,{"q":null}],"k":"v"},"dtype":"F32","y":[[{}]],"shape":[2],"data_offsets":[0,8]})"}, 8, true);
-  add("dtype twice", {R"("a":{"dtype":"F32","dtype":"F32","shape":[2],"data_offsets":[0,8]})"}, 8, false);
-  add("shape twice", {R"("a":{"dtype":"F32","shape":[2],"shape":[2],"data_offsets":[0,8]})"}, 8, false);
-  add("offsets twice", {R"("a":{"dtype":"F32","shape":[2],"data_offsets":[0,8],"data_offsets":[0,8]})"}, 8, false);
+  add("extra field that nests",
+      {R"("a":{"x":{"dtype":[1,{"q":null}],"k":"v"},"dtype":"F32","y":[[{}]],"shape":[2],"data_offsets":[0,8]})"},
+      8, true);
+  add("dtype twice", {R"("a":{"dtype":"F32","dtype":"F32","shape":[2],"data_offsets":[0,8]})"}, 8,
+      false);
+  add("shape twice", {R"("a":{"dtype":"F32","shape":[2],"shape":[2],"data_offsets":[0,8]})"}, 8,
+      false);
+  add("offsets twice",
+      {R"("a":{"dtype":"F32","shape":[2],"data_offsets":[0,8],"data_offsets":[0,8]})"}, 8, false);
   add("no dtype", {R"("a":{"shape":[2],"data_offsets":[0,8]})"}, 8, false);
   add("no shape", {R"("a":{"dtype":"F32","data_offsets":[0,8]})"}, 8, false);
   add("no offsets", {R"("a":{"dtype":"F32","shape":[2]})"}, 8, false);
-  add("I64, BOOL, F64, unaligned", {R"("i":{"dtype":"BOOL","shape":[1],"data_offsets":[0,1]})",
-                                    R"("j":{"dtype":"I64","shape":[1],"data_offsets":[1,9]})",
-                                    R"("k":{"dtype":"F64","shape":[1],"data_offsets":[9,17]})"}, 17, true);
+  add("I64, BOOL, F64, unaligned",
+      {R"("i":{"dtype":"BOOL","shape":[1],"data_offsets":[0,1]})",
+       R"("j":{"dtype":"I64","shape":[1],"data_offsets":[1,9]})",
+       R"("k":{"dtype":"F64","shape":[1],"data_offsets":[9,17]})"},
+      17, true);
   add("4-bit pairs", {R"("a":{"dtype":"F4","shape":[2,2],"data_offsets":[0,2]})"}, 2, true);
   add("4-bit odd", {R"("a":{"dtype":"F4","shape":[3],"data_offsets":[0,2]})"}, 2, false);
   add("unknown dtype", {R"("a":{"dtype":"F33","shape":[2],"data_offsets":[0,8]})"}, 8, false);
   add("dtype as a number", {R"("a":{"dtype":5,"shape":[2],"data_offsets":[0,8]})"}, 8, false);
-  add("shape product overflows", {R"("a":{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,0]})"}, 0, false);
-  add("bits overflow", {R"("a":{"dtype":"F32","shape":[576460752303423488],"data_offsets":[0,0]})"}, 0, false);
+  add("shape product overflows",
+      {R"("a":{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,0]})"}, 0, false);
+  add("bits overflow", {R"("a":{"dtype":"F32","shape":[576460752303423488],"data_offsets":[0,0]})"},
+      0, false);
   add("negative shape", {R"("a":{"dtype":"F32","shape":[-2],"data_offsets":[0,8]})"}, 8, false);
   add("fractional shape", {R"("a":{"dtype":"F32","shape":[2.0],"data_offsets":[0,8]})"}, 8, false);
-  add("shape beyond 64 bits", {R"("a":{"dtype":"F32","shape":[18446744073709551617],"data_offsets":[0,8]})"}, 8, false);
-  add("shape of 64 bits", {R"("a":{"dtype":"F32","shape":[18446744073709551615],"data_offsets":[0,8]})"}, 8, false);
+  add("shape beyond 64 bits",
+      {R"("a":{"dtype":"F32","shape":[18446744073709551617],"data_offsets":[0,8]})"}, 8, false);
+  add("shape of 64 bits",
+      {R"("a":{"dtype":"F32","shape":[18446744073709551615],"data_offsets":[0,8]})"}, 8, false);
   add("shape as an object", {R"("a":{"dtype":"F32","shape":{},"data_offsets":[0,8]})"}, 8, false);
   add("nested shape", {R"("a":{"dtype":"F32","shape":[[2]],"data_offsets":[0,8]})"}, 8, false);
   add("string in shape", {R"("a":{"dtype":"F32","shape":["2"],"data_offsets":[0,8]})"}, 8, false);
   add("one offset", {R"("a":{"dtype":"F32","shape":[2],"data_offsets":[8]})"}, 8, false);
   add("three offsets", {R"("a":{"dtype":"F32","shape":[2],"data_offsets":[0,8,8]})"}, 8, false);
   add("offsets reversed", {R"("a":{"dtype":"F32","shape":[2],"data_offsets":[8,0]})"}, 8, false);
-  add("offsets beyond the file", {R"("a":{"dtype":"F32","shape":[4611686018427387904],"data_offsets":[0,18446744073709551615]})"}, 8, false);
-  add("size and range differ", {R"("a":{"dtype":"F32","shape":[1],"data_offsets":[0,8]})"}, 8, false);
+  add("offsets beyond the file",
+      {R"("a":{"dtype":"F32","shape":[4611686018427387904],"data_offsets":[0,18446744073709551615]})"},
+      8, false);
+  add("size and range differ", {R"("a":{"dtype":"F32","shape":[1],"data_offsets":[0,8]})"}, 8,
+      false);
   add("tensor as a list", {R"("a":[])"}, 0, false);
   add("tensor as null", {R"("a":null)"}, 0, false);
   add("tensor as a number", {R"("a":1)"}, 0, false);
@@ -140,23 +164,30 @@ TEST(Reader, SaysWhatAFileIsThatIsNoSafetensorsFile) {
     EXPECT_FALSE(file.ok());
     return std::string(file.status().message());
   };
-  EXPECT_THAT(refusal("version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 1048576\n"), HasSubstr("Git LFS pointer"));
+  EXPECT_THAT(
+      refusal("version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 1048576\n"),
+      HasSubstr("Git LFS pointer"));
   EXPECT_THAT(refusal(""), HasSubstr("empty"));
   EXPECT_THAT(refusal("abc"), HasSubstr("3 bytes"));
   EXPECT_THAT(refusal("\n <!DOCTYPE html>\n<html><body>404</body></html>"), HasSubstr("web page"));
   EXPECT_THAT(refusal("<HTML><head></head></HTML>"), HasSubstr("web page"));
   EXPECT_THAT(refusal("PK\x03\x04 and the rest"), HasSubstr("PyTorch"));
-  EXPECT_THAT(refusal(std::string("\xff\xff\xff\xff\xff\xff\xff\x7f", 8)), HasSubstr("9223372036854775807"));
-  EXPECT_THAT(refusal(std::string("\x00\x01\x00\x00\x00\x00\x00\x00{}", 10)), HasSubstr("truncated"));
+  EXPECT_THAT(refusal(std::string("\xff\xff\xff\xff\xff\xff\xff\x7f", 8)),
+              HasSubstr("9223372036854775807"));
+  EXPECT_THAT(refusal(std::string("\x00\x01\x00\x00\x00\x00\x00\x00{}", 10)),
+              HasSubstr("truncated"));
   EXPECT_FALSE(SafetensorsFile::Open(folder.path()).ok());
-  EXPECT_EQ(SafetensorsFile::Open(folder.File("absent")).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(SafetensorsFile::Open(folder.File("absent")).status().code(),
+            absl::StatusCode::kNotFound);
 }
 
 TEST(Reader, GivesEachTensorItsBytesInWhateverOrderTheHeaderHas) {
   const TestFolder folder;
-  folder.Write("x.safetensors",
-               SafetensorsBytes(absl::StrCat(R"({"__metadata__":{"k":"v"},)", kB, ",", kA, R"(,"c":{"dtype":"U8","shape":[3,1],"data_offsets":[12,15]}})"),
-                                "aaaaaaaabbbbccc"));
+  folder.Write(
+      "x.safetensors",
+      SafetensorsBytes(absl::StrCat(R"({"__metadata__":{"k":"v"},)", kB, ",", kA,
+                                    R"(,"c":{"dtype":"U8","shape":[3,1],"data_offsets":[12,15]}})"),
+                       "aaaaaaaabbbbccc"));
   const auto file = SafetensorsFile::Open(folder.File("x.safetensors"));
   ASSERT_TRUE(file.ok()) << file.status();
   EXPECT_EQ(file->Find("a")->bytes, "aaaaaaaa");
@@ -190,7 +221,8 @@ absl::Status WriteAll(const std::string& path, const std::vector<RawTensor>& ten
   std::map<std::string, std::string> bytes;
   for (const RawTensor& tensor : tensors) {
     TensorInfo info{tensor.name, TensorType::kBool, tensor.shape};
-    while (tensor.dtype != Name(info.type)) info.type = static_cast<TensorType>(static_cast<int>(info.type) + 1);
+    while (tensor.dtype != Name(info.type))
+      info.type = static_cast<TensorType>(static_cast<int>(info.type) + 1);
     infos.push_back(info);
     bytes[tensor.name] = tensor.bytes;
   }
@@ -217,7 +249,8 @@ TEST(Writer, RewritesTheReferenceLibrarysFilesByteForByte) {
       ASSERT_TRUE(file.ok()) << file.status();
       std::vector<RawTensor> tensors;
       for (const StoredTensor& tensor : file->tensors()) {
-        tensors.push_back({tensor.name, Name(tensor.type), tensor.shape, std::string(tensor.bytes)});
+        tensors.push_back(
+            {tensor.name, Name(tensor.type), tensor.shape, std::string(tensor.bytes)});
       }
       std::reverse(tensors.begin(), tensors.end());
       ASSERT_TRUE(WriteAll(folder.File("copy"), tensors, file->metadata()).ok());
@@ -228,15 +261,19 @@ TEST(Writer, RewritesTheReferenceLibrarysFilesByteForByte) {
   EXPECT_GE(files, 30);
 }
 
-// The header that safetensors 0.8.0 wrote for one tensor of two elements of each type and one with an awkward name.
+// The header that safetensors 0.8.0 wrote for one tensor of two elements of each type and one with
+// an awkward name.
 TEST(Writer, SortsTypesAndEscapesNamesAsTheReferenceDoes) {
   const TestFolder folder;
   std::vector<RawTensor> tensors;
-  for (const char* type : {"BOOL", "F4", "U8", "I8", "F8_E5M2", "F8_E4M3", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ", "I16", "U16", "F16",
-                           "BF16", "I32", "U32", "F32", "C64", "F64", "I64", "U64"}) {
+  for (const char* type :
+       {"BOOL",        "F4",          "U8",  "I8",  "F8_E5M2", "F8_E4M3", "F8_E8M0",
+        "F8_E4M3FNUZ", "F8_E5M2FNUZ", "I16", "U16", "F16",     "BF16",    "I32",
+        "U32",         "F32",         "C64", "F64", "I64",     "U64"}) {
     RawTensor tensor{type, type, {2}, ""};
     TensorInfo info{type, TensorType::kBool, {2}};
-    while (tensor.dtype != Name(info.type)) info.type = static_cast<TensorType>(static_cast<int>(info.type) + 1);
+    while (tensor.dtype != Name(info.type))
+      info.type = static_cast<TensorType>(static_cast<int>(info.type) + 1);
     tensor.bytes = Zeros(Bytes(info));
     tensors.push_back(tensor);
   }
@@ -268,7 +305,8 @@ TEST(Writer, SortsTypesAndEscapesNamesAsTheReferenceDoes) {
 TEST(Writer, LeavesNothingWhenBytesAreMissing) {
   const TestFolder folder;
   {
-    auto writer = SafetensorsWriter::Create(FileSystem::Real(), folder.File("x"), {{"a", TensorType::kF32, {2}}}, {});
+    auto writer = SafetensorsWriter::Create(FileSystem::Real(), folder.File("x"),
+                                            {{"a", TensorType::kF32, {2}}}, {});
     ASSERT_TRUE(writer.ok());
     ASSERT_TRUE(writer->Append("1234").ok());
     EXPECT_FALSE(writer->Commit().ok());
@@ -282,7 +320,8 @@ double HalfValue(uint16_t half) {
   const int exponent = (half >> 10) & 31, fraction = half & 1023;
   const double sign = half & 0x8000 ? -1 : 1;
   if (exponent == 31) return fraction ? std::nan("") : sign * INFINITY;
-  return sign * (exponent == 0 ? std::ldexp(fraction, -24) : std::ldexp(1024 + fraction, exponent - 25));
+  return sign *
+         (exponent == 0 ? std::ldexp(fraction, -24) : std::ldexp(1024 + fraction, exponent - 25));
 }
 
 TEST(Convert, EveryHalfReadsAsItsValueAndWritesBack) {
@@ -304,7 +343,8 @@ TEST(Convert, EveryHalfReadsAsItsValueAndWritesBack) {
   }
 }
 
-// Nearest of the two neighbours, ties to the even one, found by search among all values of the type.
+// Nearest of the two neighbours, ties to the even one, found by search among all values of the
+// type.
 uint16_t NearestHalf(float value) {
   const double magnitude = std::fabs(static_cast<double>(value));
   uint16_t low = 0, high = 0x7c00;
@@ -313,14 +353,17 @@ uint16_t NearestHalf(float value) {
     (HalfValue(middle) <= magnitude ? low : high) = middle;
   }
   const double below = HalfValue(low), above = high == 0x7c00 ? 65536.0 : HalfValue(high);
-  const bool up = magnitude - below > above - magnitude || (magnitude - below == above - magnitude && low % 2 == 1);
+  const bool up = magnitude - below > above - magnitude ||
+                  (magnitude - below == above - magnitude && low % 2 == 1);
   return static_cast<uint16_t>((up ? high : low) | (std::signbit(value) ? 0x8000 : 0));
 }
 
 TEST(Convert, FloatsRoundToTheNearestHalfAndTiesToEven) {
   RandomSequence random(7);
-  std::vector<float> floats = {0.0f, -0.0f, 65504.0f, 65519.99f, 65520.0f, 1e30f, -65520.0f, 0x1p-24f, 0x1p-25f, 0x1.8p-25f, 0x1.000002p-25f,
-                               0x1p-14f, 0x1.ffcp-15f, 0x1.ffep-15f, 1.00048828125f, 1.00146484375f, 1e-40f};
+  std::vector<float> floats = {
+      0.0f,         -0.0f,        65504.0f,       65519.99f,      65520.0f,        1e30f,
+      -65520.0f,    0x1p-24f,     0x1p-25f,       0x1.8p-25f,     0x1.000002p-25f, 0x1p-14f,
+      0x1.ffcp-15f, 0x1.ffep-15f, 1.00048828125f, 1.00146484375f, 1e-40f};
   while (floats.size() < 60000) {
     // Exponents of halves and a little beyond; a quarter of them exact ties.
     uint32_t bits = random.Next32();
@@ -329,8 +372,10 @@ TEST(Convert, FloatsRoundToTheNearestHalfAndTiesToEven) {
     floats.push_back(std::bit_cast<float>(bits));
   }
   std::vector<uint16_t> halves(floats.size());
-  ConvertElements(floats.data(), TensorType::kF32, halves.data(), TensorType::kF16, static_cast<int64_t>(floats.size()));
-  for (size_t i = 0; i < floats.size(); ++i) ASSERT_EQ(halves[i], NearestHalf(floats[i])) << floats[i];
+  ConvertElements(floats.data(), TensorType::kF32, halves.data(), TensorType::kF16,
+                  static_cast<int64_t>(floats.size()));
+  for (size_t i = 0; i < floats.size(); ++i)
+    ASSERT_EQ(halves[i], NearestHalf(floats[i])) << floats[i];
   const float inf = INFINITY;
   ConvertElements(&inf, TensorType::kF32, halves.data(), TensorType::kF16, 1);
   EXPECT_EQ(halves[0], 0x7c00);
@@ -348,7 +393,9 @@ TEST(Convert, EqualTypesAreCopiedBitByBitAndWideningIsExact) {
   ConvertElements(bits.data(), TensorType::kBF16, doubles.data(), TensorType::kF64, 3000);
   for (size_t i = 0; i < bits.size(); ++i) {
     EXPECT_EQ(std::bit_cast<uint32_t>(floats[i]), static_cast<uint32_t>(bits[i]) << 16);
-    EXPECT_TRUE(std::isnan(floats[i]) ? std::isnan(doubles[i]) : doubles[i] == static_cast<double>(floats[i])) << i;
+    EXPECT_TRUE(std::isnan(floats[i]) ? std::isnan(doubles[i])
+                                      : doubles[i] == static_cast<double>(floats[i]))
+        << i;
   }
 }
 

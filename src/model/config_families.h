@@ -1,4 +1,5 @@
-// The architectures Tranche knows and the documented defaults of their config.json keys (transformers' configuration classes).
+// The architectures Tranche knows and the documented defaults of their config.json keys
+// (transformers' configuration classes).
 #pragma once
 
 #include <cstdint>
@@ -11,7 +12,8 @@ namespace tranche {
 
 struct ConfigFamily {
   absl::string_view model_type;
-  // Accepted in `architectures`; the first is the default. The last is the bare body, whose folders lack a head.
+  // Accepted in `architectures`; the first is the default. The last is the bare body, whose folders
+  // lack a head.
   std::vector<std::string> architectures;
   int64_t vocab_size, hidden_size, intermediate_size, num_layers, num_heads, max_positions;
   double norm_eps;
@@ -19,8 +21,8 @@ struct ConfigFamily {
   absl::string_view activation_key;
   absl::string_view activation;
   bool tied;
-  int64_t pad, bos, eos;  // -1: none
-  int64_t head_dim;       // 0: hidden_size / num_attention_heads
+  int64_t pad, bos, eos;              // -1: none
+  int64_t head_dim;                   // 0: hidden_size / num_attention_heads
   std::vector<std::string> own_keys;  // beside those that every family has
 };
 

@@ -22,7 +22,8 @@ void ConfigReader::Error(absl::string_view key, absl::string_view message) const
   errors_->push_back(absl::StrCat(prefix_, key, ": ", message));
 }
 
-void ConfigReader::WrongType(absl::string_view key, absl::string_view wanted, const nlohmann::ordered_json& value) const {
+void ConfigReader::WrongType(absl::string_view key, absl::string_view wanted,
+                             const nlohmann::ordered_json& value) const {
   Error(key, absl::StrCat("must be ", wanted, ", not ", ShortJson(value)));
 }
 
@@ -36,7 +37,8 @@ bool IsInt64(const nlohmann::ordered_json& value) {
 
 }  // namespace
 
-int64_t ConfigReader::Int(absl::string_view key, int64_t otherwise, int64_t low, int64_t high) const {
+int64_t ConfigReader::Int(absl::string_view key, int64_t otherwise, int64_t low,
+                          int64_t high) const {
   const auto* value = Find(key);
   if (value == nullptr) return otherwise;
   if (!IsInt64(*value)) {
@@ -51,7 +53,8 @@ int64_t ConfigReader::Int(absl::string_view key, int64_t otherwise, int64_t low,
   return number;
 }
 
-double ConfigReader::Number(absl::string_view key, double otherwise, double low, double high) const {
+double ConfigReader::Number(absl::string_view key, double otherwise, double low,
+                            double high) const {
   const auto* value = Find(key);
   if (value == nullptr) return otherwise;
   if (!value->is_number()) {
@@ -114,7 +117,8 @@ std::vector<std::string> ConfigReader::Strings(absl::string_view key) const {
   return strings;
 }
 
-std::vector<int64_t> ConfigReader::Ints(absl::string_view key, std::vector<int64_t> otherwise) const {
+std::vector<int64_t> ConfigReader::Ints(absl::string_view key,
+                                        std::vector<int64_t> otherwise) const {
   const auto* value = Find(key);
   if (value == nullptr) return otherwise;
   if (IsInt64(*value)) return {value->get<int64_t>()};

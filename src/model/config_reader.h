@@ -1,5 +1,5 @@
-// Typed access to one JSON object of a config.json: null is as good as absent, and every fault is collected, so that one run tells
-// all of them.
+// Typed access to one JSON object of a config.json: null is as good as absent, and every fault is
+// collected, so that one run tells all of them.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,10 @@ namespace tranche {
 
 class ConfigReader {
  public:
-  // `object` and `errors` must outlive the reader. `prefix` stands before keys in messages ("rope_parameters.").
-  ConfigReader(const nlohmann::ordered_json& object, std::string prefix, std::vector<std::string>* errors)
+  // `object` and `errors` must outlive the reader. `prefix` stands before keys in messages
+  // ("rope_parameters.").
+  ConfigReader(const nlohmann::ordered_json& object, std::string prefix,
+               std::vector<std::string>* errors)
       : object_(object), prefix_(std::move(prefix)), errors_(errors) {}
 
   // The value, or nullptr where the key is absent or null.
@@ -38,7 +40,8 @@ class ConfigReader {
   std::vector<std::string>* errors() const { return errors_; }
 
  private:
-  void WrongType(absl::string_view key, absl::string_view wanted, const nlohmann::ordered_json& value) const;
+  void WrongType(absl::string_view key, absl::string_view wanted,
+                 const nlohmann::ordered_json& value) const;
 
   const nlohmann::ordered_json& object_;
   std::string prefix_;

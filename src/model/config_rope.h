@@ -1,4 +1,5 @@
-// The rotary settings of a config.json: transformers 4 (`rope_theta`, `partial_rotary_factor`, `rope_scaling`) and 5
+// The rotary settings of a config.json: transformers 4 (`rope_theta`, `partial_rotary_factor`,
+// `rope_scaling`) and 5
 // (`rope_parameters`), resolved to RopeConfigs; where both speak they must agree.
 #pragma once
 
@@ -11,10 +12,12 @@
 
 namespace tranche {
 
-// Reads the settings of `family` from `reader` into config.ropes. head_dim, max_positions must be set. Faults go to the reader.
+// Reads the settings of `family` from `reader` into config.ropes. head_dim, max_positions must be
+// set. Faults go to the reader.
 void ParseRope(const ConfigReader& reader, const ConfigFamily& family, ModelConfig& config);
 
-// Adds to `json` the spelling that is missing, so that both generations of transformers read config.ropes from it.
+// Adds to `json` the spelling that is missing, so that both generations of transformers read
+// config.ropes from it.
 void CompleteRopeKeys(const ModelConfig& config, nlohmann::ordered_json& json);
 
 }  // namespace tranche

@@ -33,7 +33,9 @@ void Warn(std::vector<std::string>* warnings, std::string text) {
 
 absl::StatusOr<std::string> ReadModelText(const std::string& path) {
   TRANCHE_ASSIGN_OR_RETURN(const int64_t size, FileSize(path));
-  if (size > kMaxTextBytes) return absl::InvalidArgumentError(absl::StrCat(path, ": ", size, " bytes are too many for this file"));
+  if (size > kMaxTextBytes)
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": ", size, " bytes are too many for this file"));
   TRANCHE_ASSIGN_OR_RETURN(std::string text, ReadFile(path));
   if (const std::string foreign = ForeignContent(text); !foreign.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": ", foreign));
@@ -41,14 +43,18 @@ absl::StatusOr<std::string> ReadModelText(const std::string& path) {
   return text;
 }
 
-absl::StatusOr<HfFolder> HfFolder::Open(const std::string& path, std::vector<std::string>* warnings) {
+absl::StatusOr<HfFolder> HfFolder::Open(const std::string& path,
+                                        std::vector<std::string>* warnings) {
   if (!FileExists(path)) return absl::NotFoundError(absl::StrCat(path, ": no such model folder"));
-  if (!IsDirectory(path)) return absl::InvalidArgumentError(absl::StrCat(path, ": is a file; give the folder that holds config.json"));
+  if (!IsDirectory(path))
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": is a file; give the folder that holds config.json"));
   HfFolder folder;
   folder.path_ = path;
   const std::string config_path = JoinPath(path, "config.json");
   if (!FileExists(config_path)) {
-    return absl::NotFoundError(absl::StrCat(path, ": has no config.json; a model folder holds config.json and *.safetensors"));
+    return absl::NotFoundError(absl::StrCat(
+        path, ": has no config.json; a model folder holds config.json and *.safetensors"));
   }
   TRANCHE_ASSIGN_OR_RETURN(const std::string text, ReadModelText(config_path));
   TRANCHE_ASSIGN_OR_RETURN(folder.config_json_, ParseOrderedJson(text, config_path));
@@ -67,33 +73,40 @@ absl::Status HfFolder::OpenWeights(std::vector<std::string>* warnings) {
   std::vector<std::string> weights, pickles;
   for (const std::string& name : names) {
     if (LooksLikeWeights(name)) weights.push_back(name);
-    if (absl::EndsWith(name, ".bin") || absl::EndsWith(name, ".pt") || absl::EndsWith(name, ".pth")) pickles.push_back(name);
+    if (absl::EndsWith(name, ".bin") || absl::EndsWith(name, ".pt") || absl::EndsWith(name, ".pth"))
+      pickles.push_back(name);
   }
   const bool single = std::find(weights.begin(), weights.end(), kSingle) != weights.end();
   if (!single && weights.size() == 1 && weights[0] == "model-00001-of-00001.safetensors") {
     // One shard that is all of them needs no index.
   } else if (!single) {
     if (!weights.empty()) {
-      return absl::InvalidArgumentError(absl::StrCat(path_, ": has shards (", absl::StrJoin(weights, ", "), ") but no ", kIndex,
-                                                     "; download the index too"));
+      return absl::InvalidArgumentError(absl::StrCat(path_, ": has shards (",
+                                                     absl::StrJoin(weights, ", "), ") but no ",
+                                                     kIndex, "; download the index too"));
     }
-    return absl::NotFoundError(absl::StrCat(path_, ": has no weights: neither ", kSingle, " nor ", kIndex,
-                                            pickles.empty() ? std::string()
-                                                            : absl::StrCat("; ", pickles[0], " is a PyTorch file, convert it to "
-                                                                                             "safetensors")));
+    return absl::NotFoundError(
+        absl::StrCat(path_, ": has no weights: neither ", kSingle, " nor ", kIndex,
+                     pickles.empty() ? std::string()
+                                     : absl::StrCat("; ", pickles[0],
+                                                    " is a PyTorch file, convert it to "
+                                                    "safetensors")));
   } else {
     for (const std::string& name : weights) {
-      if (name != kSingle) Warn(warnings, absl::StrCat(JoinPath(path_, name), ": passed over, ", kSingle, " is read"));
+      if (name != kSingle)
+        Warn(warnings, absl::StrCat(JoinPath(path_, name), ": passed over, ", kSingle, " is read"));
     }
     weights = {kSingle};
   }
-  TRANCHE_ASSIGN_OR_RETURN(SafetensorsFile file, SafetensorsFile::Open(JoinPath(path_, weights[0])));
+  TRANCHE_ASSIGN_OR_RETURN(SafetensorsFile file,
+                           SafetensorsFile::Open(JoinPath(path_, weights[0])));
   tensors_ = file.tensors();
   files_->push_back(std::move(file));
   return absl::OkStatus();
 }
 
-absl::Status HfFolder::OpenIndexed(const std::string& index_path, std::vector<std::string>* warnings) {
+absl::Status HfFolder::OpenIndexed(const std::string& index_path,
+                                   std::vector<std::string>* warnings) {
   TRANCHE_ASSIGN_OR_RETURN(const std::string text, ReadModelText(index_path));
   TRANCHE_ASSIGN_OR_RETURN(const nlohmann::ordered_json index, ParseOrderedJson(text, index_path));
   const auto map = index.is_object() ? index.find("weight_map") : index.end();
@@ -103,8 +116,10 @@ absl::Status HfFolder::OpenIndexed(const std::string& index_path, std::vector<st
   std::map<std::string, std::set<std::string>> tensors_of;  // by file
   for (const auto& [tensor, value] : map->items()) {
     const std::string file = value.is_string() ? value.get<std::string>() : "";
-    if (file.empty() || file == "." || absl::StrContains(file, "..") || file.find_first_of(std::string("/\\\0", 3)) != file.npos) {
-      return absl::InvalidArgumentError(absl::StrCat(index_path, ": weight_map.", tensor, ": ", ShortJson(value),
+    if (file.empty() || file == "." || absl::StrContains(file, "..") ||
+        file.find_first_of(std::string("/\\\0", 3)) != file.npos) {
+      return absl::InvalidArgumentError(absl::StrCat(index_path, ": weight_map.", tensor, ": ",
+                                                     ShortJson(value),
                                                      " is not the name of a file in this folder"));
     }
     tensors_of[file].insert(tensor);
@@ -112,10 +127,12 @@ absl::Status HfFolder::OpenIndexed(const std::string& index_path, std::vector<st
 
   std::vector<std::string> missing;
   for (const auto& [file, tensors] : tensors_of) {
-    if (!FileExists(JoinPath(path_, file))) missing.push_back(absl::StrCat(file, " (", tensors.size(), " tensors)"));
+    if (!FileExists(JoinPath(path_, file)))
+      missing.push_back(absl::StrCat(file, " (", tensors.size(), " tensors)"));
   }
   if (!missing.empty()) {
-    return absl::NotFoundError(absl::StrCat(index_path, ": names files that are missing: ", absl::StrJoin(missing, ", ")));
+    return absl::NotFoundError(
+        absl::StrCat(index_path, ": names files that are missing: ", absl::StrJoin(missing, ", ")));
   }
 
   std::map<std::string, std::string> holder;  // of every tensor in a listed file
@@ -136,36 +153,41 @@ absl::Status HfFolder::OpenIndexed(const std::string& index_path, std::vector<st
       }
     }
     if (!unlisted.empty()) {
-      Warn(warnings, absl::StrCat(file.path(), ": tensors that the index does not list are passed over: ",
-                                  absl::StrJoin(unlisted, ", ")));
+      Warn(warnings,
+           absl::StrCat(file.path(), ": tensors that the index does not list are passed over: ",
+                        absl::StrJoin(unlisted, ", ")));
     }
     files_->push_back(std::move(file));
   }
   if (!twice.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat(path_, ": tensors that stand in two files: ", absl::StrJoin(twice, ", ")));
+    return absl::InvalidArgumentError(
+        absl::StrCat(path_, ": tensors that stand in two files: ", absl::StrJoin(twice, ", ")));
   }
   if (!missing.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(index_path, ": names tensors that their files lack: ", absl::StrJoin(missing, ", ")));
+    return absl::InvalidArgumentError(absl::StrCat(
+        index_path, ": names tensors that their files lack: ", absl::StrJoin(missing, ", ")));
   }
   TRANCHE_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListDir(path_));
   for (const std::string& name : names) {
     if (LooksLikeWeights(name) && tensors_of.count(name) == 0) {
-      Warn(warnings, absl::StrCat(JoinPath(path_, name), ": passed over, ", kIndex, " does not name it"));
+      Warn(warnings,
+           absl::StrCat(JoinPath(path_, name), ": passed over, ", kIndex, " does not name it"));
     }
   }
   return absl::OkStatus();
 }
 
 const StoredTensor* HfFolder::Find(absl::string_view name) const {
-  const auto found = std::lower_bound(tensors_.begin(), tensors_.end(), name,
-                                      [](const StoredTensor& tensor, absl::string_view wanted) { return tensor.name < wanted; });
+  const auto found = std::lower_bound(
+      tensors_.begin(), tensors_.end(), name,
+      [](const StoredTensor& tensor, absl::string_view wanted) { return tensor.name < wanted; });
   return found == tensors_.end() || found->name != name ? nullptr : &*found;
 }
 
 const std::string& HfFolder::FileOf(const StoredTensor& tensor) const {
   for (const SafetensorsFile& file : *files_) {
-    if (const StoredTensor* same = file.Find(tensor.name); same != nullptr && same->bytes.data() == tensor.bytes.data()) {
+    if (const StoredTensor* same = file.Find(tensor.name);
+        same != nullptr && same->bytes.data() == tensor.bytes.data()) {
       return file.path();
     }
   }

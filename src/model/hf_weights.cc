@@ -16,7 +16,9 @@
 namespace tranche {
 namespace {
 
-std::string ShapeText(const std::vector<int64_t>& shape) { return absl::StrCat("[", absl::StrJoin(shape, ", "), "]"); }
+std::string ShapeText(const std::vector<int64_t>& shape) {
+  return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
+}
 
 // Files of the bare body lack this prefix.
 std::string BodyPrefix(const ModelConfig& config) {
@@ -27,8 +29,10 @@ std::string BodyPrefix(const ModelConfig& config) {
 
 // BERT's files from before PyTorch 1.0 name the norms' parameters as TensorFlow does.
 std::string CurrentName(std::string name) {
-  for (const auto& [old_end, end] : {std::pair{"LayerNorm.gamma", "LayerNorm.weight"}, {"LayerNorm.beta", "LayerNorm.bias"}}) {
-    if (absl::EndsWith(name, old_end)) return name.substr(0, name.size() - std::strlen(old_end)) + end;
+  for (const auto& [old_end, end] :
+       {std::pair{"LayerNorm.gamma", "LayerNorm.weight"}, {"LayerNorm.beta", "LayerNorm.bias"}}) {
+    if (absl::EndsWith(name, old_end))
+      return name.substr(0, name.size() - std::strlen(old_end)) + end;
   }
   return name;
 }
@@ -36,7 +40,8 @@ std::string CurrentName(std::string name) {
 // Tensors of the architecture that need not be parameters.
 bool IsOptional(const ModelConfig& config, absl::string_view name) {
   if (config.model_type != "bert" && config.model_type != "roberta") return false;
-  return absl::StartsWith(name, BodyPrefix(config) + "pooler.dense.") || absl::StartsWith(name, "cls.seq_relationship.");
+  return absl::StartsWith(name, BodyPrefix(config) + "pooler.dense.") ||
+         absl::StartsWith(name, "cls.seq_relationship.");
 }
 
 // Whether a caller may start this parameter afresh: what stands behind the body.
@@ -72,19 +77,23 @@ class Matcher {
   // Full names as the specs have them -> tensors; faults where a folder mixes namings.
   absl::Status NameTensors() {
     if (IsOldPhi()) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          folder_.path(), ": these are phi weights in the old format with remote code (Wqkv, mixer); take the newer files"));
+      return absl::InvalidArgumentError(
+          absl::StrCat(folder_.path(),
+                       ": these are phi weights in the old format with remote code (Wqkv, mixer); "
+                       "take the newer files"));
     }
     TRANCHE_RETURN_IF_ERROR(DecidePrefix());
     std::vector<std::string> twice;
     for (const StoredTensor& tensor : folder_.tensors()) {
-      const std::string name = CurrentName(unprefixed_ && IsBodyName(prefix_ + tensor.name) ? prefix_ + tensor.name : tensor.name);
+      const std::string name = CurrentName(
+          unprefixed_ && IsBodyName(prefix_ + tensor.name) ? prefix_ + tensor.name : tensor.name);
       const auto [other, fresh] = tensors_.emplace(name, &tensor);
       if (!fresh) twice.push_back(absl::StrCat(other->second->name, " and ", tensor.name));
     }
     if (twice.empty()) return absl::OkStatus();
     return absl::InvalidArgumentError(
-        absl::StrCat(folder_.path(), ": one tensor under two names: ", absl::StrJoin(twice, ", "), "; keep one of each"));
+        absl::StrCat(folder_.path(), ": one tensor under two names: ", absl::StrJoin(twice, ", "),
+                     "; keep one of each"));
   }
 
   // The tensor of a part, or nullptr; checks it, and that its aliases agree.
@@ -96,14 +105,17 @@ class Matcher {
       const StoredTensor* tensor = entry->second;
       tensors_.erase(entry);
       if (tensor->shape != part.shape) {
-        faults_.push_back(absl::StrCat(folder_.FileOf(*tensor), ": ", tensor->name, " has shape ", ShapeText(tensor->shape),
-                                       ", config.json makes it ", ShapeText(part.shape)));
+        faults_.push_back(absl::StrCat(folder_.FileOf(*tensor), ": ", tensor->name, " has shape ",
+                                       ShapeText(tensor->shape), ", config.json makes it ",
+                                       ShapeText(part.shape)));
       } else if (!IsFloat(tensor->type)) {
-        faults_.push_back(absl::StrCat(folder_.FileOf(*tensor), ": ", tensor->name, " has type ", Name(tensor->type),
+        faults_.push_back(absl::StrCat(folder_.FileOf(*tensor), ": ", tensor->name, " has type ",
+                                       Name(tensor->type),
                                        "; weights of type F32, BF16, F16 and F64 are supported"));
       } else if (found != nullptr && !SameValues(*found, *tensor)) {
-        faults_.push_back(absl::StrCat(folder_.path(), ": ", tensor->name, " and ", found->name,
-                                       " hold different values although they are one tensor (tie_word_embeddings)"));
+        faults_.push_back(absl::StrCat(
+            folder_.path(), ": ", tensor->name, " and ", found->name,
+            " hold different values although they are one tensor (tie_word_embeddings)"));
       }
       if (found == nullptr) found = tensor;
     }
@@ -124,14 +136,17 @@ class Matcher {
 
   bool IsOldPhi() const {
     return config_.model_type == "phi" &&
-           std::any_of(folder_.tensors().begin(), folder_.tensors().end(), [](const StoredTensor& tensor) {
-             return absl::StrContains(tensor.name, "Wqkv") || absl::StrContains(tensor.name, ".mixer.");
-           });
+           std::any_of(folder_.tensors().begin(), folder_.tensors().end(),
+                       [](const StoredTensor& tensor) {
+                         return absl::StrContains(tensor.name, "Wqkv") ||
+                                absl::StrContains(tensor.name, ".mixer.");
+                       });
   }
 
   bool IsBodyName(const std::string& name) const {
     const std::string current = CurrentName(name);
-    return body_names_.count(current) > 0 || (absl::StartsWith(current, prefix_) && IsOptional(config_, current));
+    return body_names_.count(current) > 0 ||
+           (absl::StartsWith(current, prefix_) && IsOptional(config_, current));
   }
 
   absl::Status DecidePrefix() {
@@ -145,9 +160,10 @@ class Matcher {
       }
     }
     if (with_count > 0 && without_count > 0) {
-      return absl::InvalidArgumentError(absl::StrFormat(
-          "%s: %d tensors have the prefix \"%s\" (%s) and %d lack it (%s); the folder mixes two models or was renamed by halves",
-          folder_.path(), with_count, prefix_, with, without_count, without));
+      return absl::InvalidArgumentError(
+          absl::StrFormat("%s: %d tensors have the prefix \"%s\" (%s) and %d lack it (%s); the "
+                          "folder mixes two models or was renamed by halves",
+                          folder_.path(), with_count, prefix_, with, without_count, without));
     }
     unprefixed_ = without_count > 0;
     return absl::OkStatus();
@@ -165,14 +181,17 @@ class Matcher {
 }  // namespace
 
 bool IsRecomputedBuffer(absl::string_view name) {
-  for (const absl::string_view end : {"position_ids", "inv_freq", "token_type_ids", "cos_cached", "sin_cached"}) {
+  for (const absl::string_view end :
+       {"position_ids", "inv_freq", "token_type_ids", "cos_cached", "sin_cached"}) {
     if (name == end || absl::EndsWith(name, absl::StrCat(".", end))) return true;
   }
   return false;
 }
 
-absl::StatusOr<HfWeights> HfWeights::Match(const HfFolder& folder, const ModelConfig& config, const std::vector<ParamSpec>& specs,
-                                           const WeightsOptions& options, std::vector<std::string>* warnings) {
+absl::StatusOr<HfWeights> HfWeights::Match(const HfFolder& folder, const ModelConfig& config,
+                                           const std::vector<ParamSpec>& specs,
+                                           const WeightsOptions& options,
+                                           std::vector<std::string>* warnings) {
   Matcher matcher(folder, config, specs);
   TRANCHE_RETURN_IF_ERROR(matcher.NameTensors());
   HfWeights weights;
@@ -201,8 +220,10 @@ absl::StatusOr<HfWeights> HfWeights::Match(const HfFolder& folder, const ModelCo
     }
     weights.parts_.push_back(std::move(parts));
   }
-  for (const TensorType type : {TensorType::kF64, TensorType::kF16, TensorType::kBF16, TensorType::kF32}) {
-    if (elements_of[static_cast<size_t>(type)] >= elements_of[static_cast<size_t>(weights.dominant_type_)]) {
+  for (const TensorType type :
+       {TensorType::kF64, TensorType::kF16, TensorType::kBF16, TensorType::kF32}) {
+    if (elements_of[static_cast<size_t>(type)] >=
+        elements_of[static_cast<size_t>(weights.dominant_type_)]) {
       weights.dominant_type_ = type;
     }
   }
@@ -219,34 +240,40 @@ absl::StatusOr<HfWeights> HfWeights::Match(const HfFolder& folder, const ModelCo
   }
   std::vector<std::string>& faults = matcher.faults();
   if (!missing.empty()) {
-    std::string text = absl::StrCat(folder.path(), ": ", missing.size(), " tensors are missing: ", absl::StrJoin(missing, ", "));
+    std::string text = absl::StrCat(folder.path(), ": ", missing.size(),
+                                    " tensors are missing: ", absl::StrJoin(missing, ", "));
     if (head_missing && !body_missing) {
       absl::StrAppend(&text, "; the folder holds no complete head: a fresh one must be asked for");
     }
-    if (!unused.empty()) absl::StrAppend(&text, "; and these belong to no parameter: ", absl::StrJoin(unused, ", "));
+    if (!unused.empty())
+      absl::StrAppend(&text, "; and these belong to no parameter: ", absl::StrJoin(unused, ", "));
     faults.push_back(std::move(text));
   }
   if (!faults.empty()) return absl::InvalidArgumentError(absl::StrJoin(faults, "\n"));
   if (warnings != nullptr) {
     if (!unused.empty()) {
-      warnings->push_back(absl::StrCat(folder.path(), ": tensors without use are passed over: ", absl::StrJoin(unused, ", ")));
+      warnings->push_back(absl::StrCat(
+          folder.path(), ": tensors without use are passed over: ", absl::StrJoin(unused, ", ")));
     }
     if (matcher.unprefixed()) {
-      warnings->push_back(absl::StrCat(folder.path(), ": tensor names lack the prefix \"", BodyPrefix(config),
-                                       "\"; an export writes them with it"));
+      warnings->push_back(absl::StrCat(folder.path(), ": tensor names lack the prefix \"",
+                                       BodyPrefix(config), "\"; an export writes them with it"));
     }
   }
   return weights;
 }
 
-void HfWeights::CopyElements(int spec, int64_t first, int64_t count, TensorType type, void* out) const {
+void HfWeights::CopyElements(int spec, int64_t first, int64_t count, TensorType type,
+                             void* out) const {
   TRANCHE_CHECK(!parts_[spec].empty()) << "parameter " << spec << " is fresh";
   char* to = static_cast<char*>(out);
   int64_t start = 0;
   for (const Part& part : parts_[spec]) {
-    const int64_t begin = std::max(first, start), end = std::min(first + count, start + part.elements);
+    const int64_t begin = std::max(first, start),
+                  end = std::min(first + count, start + part.elements);
     if (begin < end) {
-      ConvertElements(part.bytes.data() + (begin - start) * BitsOf(part.type) / 8, part.type, to, type, end - begin);
+      ConvertElements(part.bytes.data() + (begin - start) * BitsOf(part.type) / 8, part.type, to,
+                      type, end - begin);
       to += (end - begin) * BitsOf(type) / 8;
     }
     start += part.elements;

@@ -1,5 +1,5 @@
-// The tensors of a model folder, matched to the parameters of a model: old names, a missing body prefix, tied copies, and parts that
-// are there without being trained.
+// The tensors of a model folder, matched to the parameters of a model: old names, a missing body
+// prefix, tied copies, and parts that are there without being trained.
 #pragma once
 
 #include <memory>
@@ -13,26 +13,30 @@
 namespace tranche {
 
 struct WeightsOptions {
-  // Parameters of the head (behind the final norm) that the folder lacks are left to the caller to initialise instead of refused.
+  // Parameters of the head (behind the final norm) that the folder lacks are left to the caller to
+  // initialise instead of refused.
   bool fresh_head = false;
 };
 
 class HfWeights {
  public:
-  // Matches `folder` against `specs` (of BuildParamSpecs(config)). InvalidArgument naming every tensor that is missing, has another
-  // shape or no float type, stands under two names, or contradicts the tensor it is tied to. `warnings` (may be null) gets what is
-  // passed over. The mappings are kept alive; nothing is copied before CopyElements.
-  static absl::StatusOr<HfWeights> Match(const HfFolder& folder, const ModelConfig& config, const std::vector<ParamSpec>& specs,
-                                         const WeightsOptions& options, std::vector<std::string>* warnings);
+  // Matches `folder` against `specs` (of BuildParamSpecs(config)). InvalidArgument naming every
+  // tensor that is missing, has another shape or no float type, stands under two names, or
+  // contradicts the tensor it is tied to. `warnings` (may be null) gets what is passed over. The
+  // mappings are kept alive; nothing is copied before CopyElements.
+  static absl::StatusOr<HfWeights> Match(const HfFolder& folder, const ModelConfig& config,
+                                         const std::vector<ParamSpec>& specs,
+                                         const WeightsOptions& options,
+                                         std::vector<std::string>* warnings);
 
-  // Writes elements [first, first + count) of parameter `spec`, row-major, as `type` (F32, BF16, F16, F64) to `out`. Thread-safe.
-  // Must not be called for a fresh parameter.
+  // Writes elements [first, first + count) of parameter `spec`, row-major, as `type` (F32, BF16,
+  // F16, F64) to `out`. Thread-safe. Must not be called for a fresh parameter.
   void CopyElements(int spec, int64_t first, int64_t count, TensorType type, void* out) const;
 
   // Parameters that the folder lacks, where options.fresh_head allows it.
   const std::vector<int>& fresh() const { return fresh_; }
-  // Tensors that belong to the architecture but to no parameter (pooler, next-sentence head): to be exported unchanged, under their
-  // full names.
+  // Tensors that belong to the architecture but to no parameter (pooler, next-sentence head): to be
+  // exported unchanged, under their full names.
   const std::vector<StoredTensor>& carried() const { return carried_; }
   // The type that most elements are stored in, for an export of the same form.
   TensorType dominant_type() const { return dominant_type_; }
@@ -50,7 +54,8 @@ class HfWeights {
   std::shared_ptr<const std::vector<SafetensorsFile>> files_;
 };
 
-// Whether a tensor is a buffer that every implementation recomputes (position_ids, inv_freq, …): never trained, never counted.
+// Whether a tensor is a buffer that every implementation recomputes (position_ids, inv_freq, …):
+// never trained, never counted.
 bool IsRecomputedBuffer(absl::string_view name);
 
 }  // namespace tranche

@@ -22,13 +22,15 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Larger sizes than any model has: they keep products of two of them inside 64 bits and hostile files small in memory.
+// Larger sizes than any model has: they keep products of two of them inside 64 bits and hostile
+// files small in memory.
 constexpr int64_t kMaxWidth = int64_t{1} << 24;
 constexpr int64_t kMaxRows = int64_t{1} << 31;
 constexpr int64_t kMaxLayers = 4096;
 constexpr int64_t kMaxToken = int64_t{1} << 40;
 
-Activation ReadActivation(const ConfigReader& reader, absl::string_view key, absl::string_view otherwise) {
+Activation ReadActivation(const ConfigReader& reader, absl::string_view key,
+                          absl::string_view otherwise) {
   static const auto* names = new std::vector<std::pair<std::string, Activation>>{
       {"gelu", Activation::kGelu},          {"gelu_python", Activation::kGelu},
       {"gelu_new", Activation::kGeluTanh},  {"gelu_pytorch_tanh", Activation::kGeluTanh},
@@ -41,28 +43,37 @@ Activation ReadActivation(const ConfigReader& reader, absl::string_view key, abs
     if (candidate == name) return activation;
     known.push_back(candidate);
   }
-  reader.Error(key, absl::StrCat("unknown activation \"", name, "\"", DidYouMean(name, known), "; known: ",
-                                 absl::StrJoin(known, ", ")));
+  reader.Error(key, absl::StrCat("unknown activation \"", name, "\"", DidYouMean(name, known),
+                                 "; known: ", absl::StrJoin(known, ", ")));
   return Activation::kGelu;
 }
 
-// Which family the file describes: model_type, or architectures where that is missing; nullptr with faults noted.
+// Which family the file describes: model_type, or architectures where that is missing; nullptr with
+// faults noted.
 const ConfigFamily* ResolveFamily(const ConfigReader& reader, ModelConfig& config) {
   const std::string type = reader.String("model_type", "");
   const std::vector<std::string> architectures = reader.Strings("architectures");
   const ConfigFamily* family = FindFamily(type);
-  if (family == nullptr && type.empty() && !architectures.empty()) family = FindFamilyOfArchitecture(architectures[0]);
+  if (family == nullptr && type.empty() && !architectures.empty())
+    family = FindFamilyOfArchitecture(architectures[0]);
   if (family == nullptr) {
     std::vector<std::string> known;
     for (const ConfigFamily& each : Families()) known.emplace_back(each.model_type);
     const std::string list = absl::StrJoin(known, ", ");
     if (absl::StrContains(type, "phi-msft") || absl::StrContains(type, "mixformer")) {
-      reader.Error("model_type", absl::StrCat("\"", type, "\" is phi's old format with remote code; take the newer \"phi\" files"));
+      reader.Error(
+          "model_type",
+          absl::StrCat("\"", type,
+                       "\" is phi's old format with remote code; take the newer \"phi\" files"));
     } else if (!type.empty()) {
-      reader.Error("model_type", absl::StrCat("\"", type, "\" is not supported", DidYouMean(type, known), "; known: ", list));
+      reader.Error("model_type", absl::StrCat("\"", type, "\" is not supported",
+                                              DidYouMean(type, known), "; known: ", list));
     } else if (!architectures.empty()) {
-      reader.Error("architectures", absl::StrCat("\"", architectures[0], "\" is not supported and model_type is missing; known "
-                                                 "model types: ", list));
+      reader.Error("architectures",
+                   absl::StrCat("\"", architectures[0],
+                                "\" is not supported and model_type is missing; known "
+                                "model types: ",
+                                list));
     } else {
       reader.Error("model_type", absl::StrCat("is missing, and architectures too; known: ", list));
     }
@@ -72,18 +83,23 @@ const ConfigFamily* ResolveFamily(const ConfigReader& reader, ModelConfig& confi
   config.architecture = architectures.empty() ? family->architectures[0] : architectures[0];
   const auto& accepted = family->architectures;
   if (std::find(accepted.begin(), accepted.end(), config.architecture) == accepted.end()) {
-    reader.Error("architectures", absl::StrCat("\"", config.architecture, "\" is not supported for model_type \"",
-                                               family->model_type, "\"; supported: ", absl::StrJoin(accepted, ", ")));
+    reader.Error(
+        "architectures",
+        absl::StrCat("\"", config.architecture, "\" is not supported for model_type \"",
+                     family->model_type, "\"; supported: ", absl::StrJoin(accepted, ", ")));
   }
   return family;
 }
 
 void RefuseUnsupported(const ConfigReader& reader, const ConfigFamily& family) {
-  for (const char* key : {"is_decoder", "add_cross_attention", "is_encoder_decoder", "use_bidirectional_attention"}) {
+  for (const char* key :
+       {"is_decoder", "add_cross_attention", "is_encoder_decoder", "use_bidirectional_attention"}) {
     if (reader.Bool(key, false)) reader.Error(key, "true is not supported");
   }
   if (reader.Has("quantization_config")) {
-    reader.Error("quantization_config", "quantised weights are not supported; take the float32, float16 or bfloat16 files");
+    reader.Error(
+        "quantization_config",
+        "quantised weights are not supported; take the float32, float16 or bfloat16 files");
   }
   if (const auto* pruned = reader.Find("pruned_heads"); pruned != nullptr && !pruned->empty()) {
     reader.Error("pruned_heads", "pruned heads are not supported");
@@ -91,7 +107,8 @@ void RefuseUnsupported(const ConfigReader& reader, const ConfigFamily& family) {
   if (family.model_type == "bert" || family.model_type == "roberta") {
     const std::string kind = reader.String("position_embedding_type", "absolute");
     if (kind != "absolute") {
-      reader.Error("position_embedding_type", absl::StrCat("\"", kind, "\" is not supported, only \"absolute\""));
+      reader.Error("position_embedding_type",
+                   absl::StrCat("\"", kind, "\" is not supported, only \"absolute\""));
     }
   }
 }
@@ -99,7 +116,8 @@ void RefuseUnsupported(const ConfigReader& reader, const ConfigFamily& family) {
 void ReadSizes(const ConfigReader& reader, const ConfigFamily& family, ModelConfig& config) {
   config.vocab_size = reader.Int("vocab_size", family.vocab_size, 1, kMaxRows);
   config.hidden_size = reader.Int("hidden_size", family.hidden_size, 1, kMaxWidth);
-  config.intermediate_size = reader.Int("intermediate_size", family.intermediate_size, 1, kMaxWidth);
+  config.intermediate_size =
+      reader.Int("intermediate_size", family.intermediate_size, 1, kMaxWidth);
   config.num_layers = reader.Int("num_hidden_layers", family.num_layers, 1, kMaxLayers);
   config.num_heads = reader.Int("num_attention_heads", family.num_heads, 1, 65536);
   config.max_positions = reader.Int("max_position_embeddings", family.max_positions, 1, kMaxRows);
@@ -109,51 +127,64 @@ void ReadSizes(const ConfigReader& reader, const ConfigFamily& family, ModelConf
   config.tied = reader.Bool("tie_word_embeddings", family.tied);
   config.activation = ReadActivation(reader, family.activation_key, family.activation);
 
-  const bool own_head_dim = std::find(family.own_keys.begin(), family.own_keys.end(), "head_dim") != family.own_keys.end();
+  const bool own_head_dim = std::find(family.own_keys.begin(), family.own_keys.end(), "head_dim") !=
+                            family.own_keys.end();
   const int64_t given = reader.Int("head_dim", own_head_dim ? family.head_dim : 0, 1, 65536);
   const bool divides = config.hidden_size % config.num_heads == 0;
   if (given > 0 && own_head_dim) {
     config.head_dim = given;
   } else if (!divides) {
-    reader.Error("num_attention_heads", absl::StrFormat("head_dim = hidden_size / num_attention_heads = %d / %d is not whole",
-                                                        config.hidden_size, config.num_heads));
+    reader.Error(
+        "num_attention_heads",
+        absl::StrFormat("head_dim = hidden_size / num_attention_heads = %d / %d is not whole",
+                        config.hidden_size, config.num_heads));
     config.head_dim = 2;
   } else {
     config.head_dim = config.hidden_size / config.num_heads;
     if (given > 0 && given != config.head_dim) {
-      reader.Error("head_dim", absl::StrFormat("%d contradicts hidden_size / num_attention_heads = %d / %d = %d, which a %s model "
-                                               "uses", given, config.hidden_size, config.num_heads, config.head_dim,
-                                               family.model_type));
+      reader.Error(
+          "head_dim",
+          absl::StrFormat(
+              "%d contradicts hidden_size / num_attention_heads = %d / %d = %d, which a %s model "
+              "uses",
+              given, config.hidden_size, config.num_heads, config.head_dim, family.model_type));
     }
   }
   config.num_kv_heads = config.num_heads;
   if (config.head_dim * config.num_heads > kMaxWidth) {
-    reader.Error("head_dim", absl::StrFormat("num_attention_heads %d * head_dim %d exceeds %d", config.num_heads, config.head_dim,
-                                             kMaxWidth));
+    reader.Error("head_dim", absl::StrFormat("num_attention_heads %d * head_dim %d exceeds %d",
+                                             config.num_heads, config.head_dim, kMaxWidth));
   }
 }
 
 void ReadTokens(const ConfigReader& reader, const ConfigFamily& family, ModelConfig& config) {
-  // A documented default that lies beyond a small vocabulary is no padding row; -1 says "none" in older Llama files.
-  config.pad_token_id = reader.Int("pad_token_id", family.pad < config.vocab_size ? family.pad : -1, -1, kMaxToken);
+  // A documented default that lies beyond a small vocabulary is no padding row; -1 says "none" in
+  // older Llama files.
+  config.pad_token_id =
+      reader.Int("pad_token_id", family.pad < config.vocab_size ? family.pad : -1, -1, kMaxToken);
   if (config.pad_token_id >= config.vocab_size) {
-    reader.Error("pad_token_id", absl::StrFormat("%d must be below vocab_size %d", config.pad_token_id, config.vocab_size));
+    reader.Error("pad_token_id", absl::StrFormat("%d must be below vocab_size %d",
+                                                 config.pad_token_id, config.vocab_size));
   }
   config.bos_token_id = reader.Int("bos_token_id", family.bos, -1, kMaxToken);
-  config.eos_token_ids = reader.Ints("eos_token_id", family.eos >= 0 ? std::vector<int64_t>{family.eos} : std::vector<int64_t>{});
+  config.eos_token_ids = reader.Ints(
+      "eos_token_id", family.eos >= 0 ? std::vector<int64_t>{family.eos} : std::vector<int64_t>{});
   for (const int64_t id : config.eos_token_ids) {
     if (id < -1) reader.Error("eos_token_id", absl::StrFormat("%d is no token", id));
   }
-  config.eos_token_ids.erase(std::remove(config.eos_token_ids.begin(), config.eos_token_ids.end(), -1),
-                             config.eos_token_ids.end());
+  config.eos_token_ids.erase(
+      std::remove(config.eos_token_ids.begin(), config.eos_token_ids.end(), -1),
+      config.eos_token_ids.end());
 
-  // Files of transformers 4 say torch_dtype, of 5 dtype; the newer wins there, and every tensor is read by its own type anyway.
+  // Files of transformers 4 say torch_dtype, of 5 dtype; the newer wins there, and every tensor is
+  // read by its own type anyway.
   for (const char* key : {"torch_dtype", "dtype"}) {
     std::string name = reader.String(key, "");
     name = std::string(absl::StripPrefix(name, "torch."));
     if (name.empty() || name == "auto") continue;
     if (name != "float32" && name != "bfloat16" && name != "float16" && name != "float64") {
-      reader.Error(key, absl::StrCat("\"", name, "\" is not supported; known: float32, bfloat16, float16"));
+      reader.Error(
+          key, absl::StrCat("\"", name, "\" is not supported; known: float32, bfloat16, float16"));
     }
     config.dtype = name;
   }
@@ -168,9 +199,10 @@ double Probability(const ConfigReader& reader, absl::string_view key, double oth
 void ReadKvHeads(const ConfigReader& reader, ModelConfig& config) {
   config.num_kv_heads = reader.Int("num_key_value_heads", config.num_heads, 1, 65536);
   if (config.num_heads % config.num_kv_heads != 0) {
-    reader.Error("num_key_value_heads", absl::StrFormat("num_attention_heads %d %% num_key_value_heads %d = %d, must be 0",
-                                                        config.num_heads, config.num_kv_heads,
-                                                        config.num_heads % config.num_kv_heads));
+    reader.Error("num_key_value_heads",
+                 absl::StrFormat("num_attention_heads %d %% num_key_value_heads %d = %d, must be 0",
+                                 config.num_heads, config.num_kv_heads,
+                                 config.num_heads % config.num_kv_heads));
   }
 }
 
@@ -180,12 +212,15 @@ std::vector<bool> ReadLayerTypes(const ConfigReader& reader, const ModelConfig& 
   std::vector<bool> sliding;
   if (names.empty()) return sliding;
   if (static_cast<int64_t>(names.size()) != config.num_layers) {
-    reader.Error("layer_types", absl::StrFormat("has %d entries, num_hidden_layers is %d", names.size(), config.num_layers));
+    reader.Error("layer_types", absl::StrFormat("has %d entries, num_hidden_layers is %d",
+                                                names.size(), config.num_layers));
     return sliding;
   }
   for (const std::string& name : names) {
     if (name != "full_attention" && name != "sliding_attention") {
-      reader.Error("layer_types", absl::StrCat("\"", name, "\" is not supported; known: full_attention, sliding_attention"));
+      reader.Error("layer_types",
+                   absl::StrCat("\"", name,
+                                "\" is not supported; known: full_attention, sliding_attention"));
       return {};
     }
     sliding.push_back(name == "sliding_attention");
@@ -213,9 +248,11 @@ void ReadBert(const ConfigReader& reader, ModelConfig& config) {
     config.positions_skip_pad = config.pad_token_id >= 0;
     config.position_offset = config.pad_token_id + 1;
     if (config.position_offset >= config.max_positions) {
-      reader.Error("max_position_embeddings",
-                   absl::StrFormat("max_position_embeddings %d - (pad_token_id %d + 1) leaves no position for a token",
-                                   config.max_positions, config.pad_token_id));
+      reader.Error(
+          "max_position_embeddings",
+          absl::StrFormat(
+              "max_position_embeddings %d - (pad_token_id %d + 1) leaves no position for a token",
+              config.max_positions, config.pad_token_id));
     }
   }
 }
@@ -228,14 +265,16 @@ void ReadModernBert(const ConfigReader& reader, ModelConfig& config) {
   config.mlp_bias = reader.Bool("mlp_bias", false);
   config.gated = true;
   config.embedding_dropout = Probability(reader, "embedding_dropout", 0);
-  config.attention_dropout = config.attention_output_dropout = Probability(reader, "attention_dropout", 0);
+  config.attention_dropout = config.attention_output_dropout =
+      Probability(reader, "attention_dropout", 0);
   config.mlp_inner_dropout = Probability(reader, "mlp_dropout", 0);
   config.head = HeadKind::kMasked;
   config.decoder_bias = reader.Bool("decoder_bias", true);
   config.transform_bias = reader.Bool("classifier_bias", false);
   config.transform_activation = ReadActivation(reader, "classifier_activation", "gelu");
   config.init_cutoff = reader.Number("initializer_cutoff_factor", 2, 0.1, 100);
-  config.output_init_std = config.init_std / std::sqrt(2.0 * static_cast<double>(config.num_layers));
+  config.output_init_std =
+      config.init_std / std::sqrt(2.0 * static_cast<double>(config.num_layers));
 
   const int64_t every = reader.Int("global_attn_every_n_layers", 3, 1, kMaxLayers);
   const int64_t window = reader.Int("local_attention", 128, 2, kMaxRows);
@@ -243,12 +282,15 @@ void ReadModernBert(const ConfigReader& reader, ModelConfig& config) {
   for (int64_t i = 0; i < config.num_layers; ++i) sliding[i] = i % every != 0;
   if (const std::vector<bool> named = ReadLayerTypes(reader, config); !named.empty()) {
     if (reader.Has("global_attn_every_n_layers") && named != sliding) {
-      reader.Error("layer_types", absl::StrFormat("contradicts global_attn_every_n_layers: %d; keep one of them", every));
+      reader.Error(
+          "layer_types",
+          absl::StrFormat("contradicts global_attn_every_n_layers: %d; keep one of them", every));
     }
     sliding = named;
   }
   for (int64_t i = 0; i < config.num_layers; ++i) {
-    config.layers[i] = {.window = sliding[i] ? window / 2 : 0, .rope = sliding[i] ? 1 : 0, .attention_norm = i > 0};
+    config.layers[i] = {
+        .window = sliding[i] ? window / 2 : 0, .rope = sliding[i] ? 1 : 0, .attention_norm = i > 0};
   }
 }
 
@@ -259,7 +301,8 @@ void ReadPhi(const ConfigReader& reader, ModelConfig& config) {
   config.qk_norm = reader.Bool("qk_layernorm", false) ? QkNorm::kLayerNorm : QkNorm::kNone;
   config.embedding_dropout = Probability(reader, "embd_pdrop", 0);
   config.attention_dropout = Probability(reader, "attention_dropout", 0);
-  config.attention_output_dropout = config.mlp_output_dropout = Probability(reader, "resid_pdrop", 0);
+  config.attention_output_dropout = config.mlp_output_dropout =
+      Probability(reader, "resid_pdrop", 0);
 }
 
 // phi-3, Llama and Qwen: RMSNorm before attention and a gated mlp.
@@ -271,7 +314,8 @@ void ReadGatedDecoder(const ConfigReader& reader, ModelConfig& config) {
   config.attention_dropout = Probability(reader, "attention_dropout", 0);
   if (config.model_type == "phi3") {
     // transformers reads embd_pdrop here too and applies it nowhere.
-    config.attention_output_dropout = config.mlp_output_dropout = Probability(reader, "resid_pdrop", 0);
+    config.attention_output_dropout = config.mlp_output_dropout =
+        Probability(reader, "resid_pdrop", 0);
     const int64_t window = reader.Int("sliding_window", 0, 1, kMaxToken);
     for (LayerConfig& layer : config.layers) layer.window = window;
   } else if (config.model_type == "llama") {
@@ -291,11 +335,14 @@ void ReadQwenWindows(const ConfigReader& reader, ModelConfig& config) {
   const int64_t first = reader.Int("max_window_layers", 28, 0, kMaxToken);
   std::vector<bool> sliding(config.num_layers);
   for (int64_t i = 0; i < config.num_layers; ++i) sliding[i] = uses_window && i >= first;
-  if (const std::vector<bool> named = ReadLayerTypes(reader, config); !named.empty() && named != sliding) {
+  if (const std::vector<bool> named = ReadLayerTypes(reader, config);
+      !named.empty() && named != sliding) {
     if (!uses_window) {
-      reader.Error("layer_types", "names sliding_attention, but use_sliding_window is false; keep one of them");
+      reader.Error("layer_types",
+                   "names sliding_attention, but use_sliding_window is false; keep one of them");
     } else if (reader.Has("max_window_layers")) {
-      reader.Error("layer_types", absl::StrFormat("contradicts max_window_layers: %d; keep one of them", first));
+      reader.Error("layer_types",
+                   absl::StrFormat("contradicts max_window_layers: %d; keep one of them", first));
     }
     sliding = named;
   }
@@ -306,7 +353,8 @@ void ReadQwenWindows(const ConfigReader& reader, ModelConfig& config) {
 
 absl::StatusOr<ModelConfig> ParseModelConfig(const Json& json, const std::string& source) {
   if (!json.is_object()) {
-    return absl::InvalidArgumentError(absl::StrCat(source, ": must be an object, not ", ShortJson(json)));
+    return absl::InvalidArgumentError(
+        absl::StrCat(source, ": must be an object, not ", ShortJson(json)));
   }
   std::vector<std::string> errors;
   const ConfigReader reader(json, "", &errors);

@@ -100,7 +100,8 @@ Names DecoderNames(const std::string& model_type) {
 }
 
 Names NamesOf(const ModelConfig& config) {
-  if (config.model_type == "bert" || config.model_type == "roberta") return BertNames(config.model_type == "roberta");
+  if (config.model_type == "bert" || config.model_type == "roberta")
+    return BertNames(config.model_type == "roberta");
   if (config.model_type == "modernbert") return ModernBertNames();
   return DecoderNames(config.model_type);
 }
@@ -118,8 +119,8 @@ class Builder {
 
  private:
   // A matrix stacked from `hf` tensors of `part_rows` rows each.
-  ParamSpec& Matrix(std::string name, ParamRole role, const std::vector<std::string>& hf, const std::vector<int64_t>& part_rows,
-                    int64_t cols, double std) {
+  ParamSpec& Matrix(std::string name, ParamRole role, const std::vector<std::string>& hf,
+                    const std::vector<int64_t>& part_rows, int64_t cols, double std) {
     ParamSpec spec;
     spec.name = std::move(name), spec.group = group_, spec.role = role;
     spec.rows = 0, spec.cols = cols, spec.decay = true;
@@ -134,8 +135,8 @@ class Builder {
   }
 
   // A vector joined from `hf` tensors of `sizes` each; `hf` are whole names.
-  ParamSpec& Vector(std::string name, ParamRole role, const std::vector<std::string>& hf, const std::vector<int64_t>& sizes,
-                    InitKind init) {
+  ParamSpec& Vector(std::string name, ParamRole role, const std::vector<std::string>& hf,
+                    const std::vector<int64_t>& sizes, InitKind init) {
     ParamSpec spec;
     spec.name = std::move(name), spec.group = group_, spec.role = role, spec.init = init;
     for (size_t i = 0; i < hf.size(); ++i) {
@@ -147,13 +148,14 @@ class Builder {
   }
 
   // Weight and bias of a norm; the bias's role follows the weight's.
-  void Norm(const std::string& name, ParamRole weight, const std::string& hf, int64_t size, bool bias) {
+  void Norm(const std::string& name, ParamRole weight, const std::string& hf, int64_t size,
+            bool bias) {
     Vector(name + ".weight", weight, {hf + ".weight"}, {size}, InitKind::kOnes);
     if (bias) Vector(name + ".bias", Next(weight), {hf + ".bias"}, {size}, InitKind::kZeros);
   }
 
-  void Linear(const std::string& name, ParamRole weight, const std::vector<std::string>& hf, const std::vector<int64_t>& rows,
-              int64_t cols, double std, bool bias) {
+  void Linear(const std::string& name, ParamRole weight, const std::vector<std::string>& hf,
+              const std::vector<int64_t>& rows, int64_t cols, double std, bool bias) {
     Matrix(name + ".weight", weight, hf, rows, cols, std);
     if (!bias) return;
     std::vector<std::string> biases;
@@ -161,26 +163,30 @@ class Builder {
     Vector(name + ".bias", Next(weight), biases, rows, InitKind::kZeros);
   }
 
-  static ParamRole Next(ParamRole role) { return static_cast<ParamRole>(static_cast<int>(role) + 1); }
+  static ParamRole Next(ParamRole role) {
+    return static_cast<ParamRole>(static_cast<int>(role) + 1);
+  }
 
   void Embeddings() {
     const int64_t hidden = config_.hidden_size;
-    ParamSpec& token = Matrix("embeddings.token.weight", ParamRole::kTokenEmbedding, {names_.embeddings}, {config_.vocab_size},
-                              hidden, config_.init_std);
+    ParamSpec& token = Matrix("embeddings.token.weight", ParamRole::kTokenEmbedding,
+                              {names_.embeddings}, {config_.vocab_size}, hidden, config_.init_std);
     // ModernBERT draws the padding row like the others.
     if (config_.init_cutoff == 0) token.init_zero_row = config_.pad_token_id;
     if (config_.tied) token.parts[0].aliases = {names_.decoder + ".weight"};
     if (config_.position_kind == PositionKind::kLearned) {
-      ParamSpec& position = Matrix("embeddings.position.weight", ParamRole::kPositionEmbedding, {names_.position},
-                                   {config_.max_positions}, hidden, config_.init_std);
+      ParamSpec& position =
+          Matrix("embeddings.position.weight", ParamRole::kPositionEmbedding, {names_.position},
+                 {config_.max_positions}, hidden, config_.init_std);
       if (config_.positions_skip_pad) position.init_zero_row = config_.pad_token_id;
     }
     if (config_.num_token_types > 0) {
-      Matrix("embeddings.token_type.weight", ParamRole::kTokenTypeEmbedding, {names_.token_type}, {config_.num_token_types},
-             hidden, config_.init_std);
+      Matrix("embeddings.token_type.weight", ParamRole::kTokenTypeEmbedding, {names_.token_type},
+             {config_.num_token_types}, hidden, config_.init_std);
     }
     if (config_.embedding_norm) {
-      Norm("embeddings.norm", ParamRole::kEmbeddingNormWeight, names_.embedding_norm, hidden, config_.norm_bias);
+      Norm("embeddings.norm", ParamRole::kEmbeddingNormWeight, names_.embedding_norm, hidden,
+           config_.norm_bias);
     }
   }
 
@@ -198,34 +204,40 @@ class Builder {
 
     const auto attention_norm = [&] {
       if (config_.layers[layer].attention_norm) {
-        Norm(own + "attention_norm", ParamRole::kAttentionNormWeight, hf + names_.attention_norm, hidden, config_.norm_bias);
+        Norm(own + "attention_norm", ParamRole::kAttentionNormWeight, hf + names_.attention_norm,
+             hidden, config_.norm_bias);
       }
     };
     const auto mlp_norm = [&] {
       if (!config_.parallel_residual) {
-        Norm(own + "mlp_norm", ParamRole::kMlpNormWeight, hf + names_.mlp_norm, hidden, config_.norm_bias);
+        Norm(own + "mlp_norm", ParamRole::kMlpNormWeight, hf + names_.mlp_norm, hidden,
+             config_.norm_bias);
       }
     };
 
     if (pre) attention_norm();
-    const std::vector<int64_t> qkv_rows =
-        names_.qkv.size() == 1 ? std::vector<int64_t>{q_rows + 2 * kv_rows} : std::vector<int64_t>{q_rows, kv_rows, kv_rows};
-    Linear(own + "qkv", ParamRole::kQkvWeight, prefixed(names_.qkv), qkv_rows, hidden, config_.init_std, config_.qkv_bias);
+    const std::vector<int64_t> qkv_rows = names_.qkv.size() == 1
+                                              ? std::vector<int64_t>{q_rows + 2 * kv_rows}
+                                              : std::vector<int64_t>{q_rows, kv_rows, kv_rows};
+    Linear(own + "qkv", ParamRole::kQkvWeight, prefixed(names_.qkv), qkv_rows, hidden,
+           config_.init_std, config_.qkv_bias);
     if (config_.qk_norm != QkNorm::kNone) {
       const bool bias = config_.qk_norm == QkNorm::kLayerNorm;
       Norm(own + "query_norm", ParamRole::kQueryNormWeight, hf + names_.query_norm, head_dim, bias);
       Norm(own + "key_norm", ParamRole::kKeyNormWeight, hf + names_.key_norm, head_dim, bias);
     }
-    Linear(own + "attention_output", ParamRole::kAttentionOutputWeight, {hf + names_.attention_output}, {hidden}, q_rows,
-           config_.output_init_std, config_.attention_output_bias);
+    Linear(own + "attention_output", ParamRole::kAttentionOutputWeight,
+           {hf + names_.attention_output}, {hidden}, q_rows, config_.output_init_std,
+           config_.attention_output_bias);
     if (!pre) attention_norm();
     if (pre) mlp_norm();
     const int64_t inner = config_.intermediate_size;
     std::vector<int64_t> in_rows(names_.mlp_in.size(), inner);
     if (config_.gated && in_rows.size() == 1) in_rows[0] = 2 * inner;
-    Linear(own + "mlp_in", ParamRole::kMlpInWeight, prefixed(names_.mlp_in), in_rows, hidden, config_.init_std, config_.mlp_bias);
-    Linear(own + "mlp_out", ParamRole::kMlpOutWeight, {hf + names_.mlp_out}, {hidden}, inner, config_.output_init_std,
-           config_.mlp_bias);
+    Linear(own + "mlp_in", ParamRole::kMlpInWeight, prefixed(names_.mlp_in), in_rows, hidden,
+           config_.init_std, config_.mlp_bias);
+    Linear(own + "mlp_out", ParamRole::kMlpOutWeight, {hf + names_.mlp_out}, {hidden}, inner,
+           config_.output_init_std, config_.mlp_bias);
     if (!pre) mlp_norm();
   }
 
@@ -233,25 +245,30 @@ class Builder {
     group_ = static_cast<int>(config_.num_layers) + 1;
     const int64_t hidden = config_.hidden_size;
     if (config_.final_norm) {
-      Norm("head.final_norm", ParamRole::kFinalNormWeight, names_.final_norm, hidden, config_.norm_bias);
+      Norm("head.final_norm", ParamRole::kFinalNormWeight, names_.final_norm, hidden,
+           config_.norm_bias);
     }
     if (config_.head == HeadKind::kMasked) {
-      Linear("head.transform", ParamRole::kTransformWeight, {names_.transform}, {hidden}, hidden, config_.output_init_std,
-             config_.transform_bias);
-      Norm("head.transform_norm", ParamRole::kTransformNormWeight, names_.transform_norm, hidden, config_.transform_norm_bias);
+      Linear("head.transform", ParamRole::kTransformWeight, {names_.transform}, {hidden}, hidden,
+             config_.output_init_std, config_.transform_bias);
+      Norm("head.transform_norm", ParamRole::kTransformNormWeight, names_.transform_norm, hidden,
+           config_.transform_norm_bias);
     }
     if (!config_.tied) {
-      Matrix("head.decoder.weight", ParamRole::kDecoderWeight, {names_.decoder}, {config_.vocab_size}, hidden,
-             config_.output_init_std);
+      Matrix("head.decoder.weight", ParamRole::kDecoderWeight, {names_.decoder},
+             {config_.vocab_size}, hidden, config_.output_init_std);
     }
     if (config_.decoder_bias) {
-      Vector("head.decoder.bias", ParamRole::kDecoderBias, {names_.decoder_bias}, {config_.vocab_size}, InitKind::kZeros)
+      Vector("head.decoder.bias", ParamRole::kDecoderBias, {names_.decoder_bias},
+             {config_.vocab_size}, InitKind::kZeros)
           .parts[0]
           .aliases = names_.decoder_bias_aliases;
     }
     if (config_.next_sentence_head) {
-      Linear("head.pooler", ParamRole::kPoolerWeight, {"bert.pooler.dense"}, {hidden}, hidden, config_.init_std, true);
-      Linear("head.next_sentence", ParamRole::kNextSentenceWeight, {"cls.seq_relationship"}, {2}, hidden, config_.init_std, true);
+      Linear("head.pooler", ParamRole::kPoolerWeight, {"bert.pooler.dense"}, {hidden}, hidden,
+             config_.init_std, true);
+      Linear("head.next_sentence", ParamRole::kNextSentenceWeight, {"cls.seq_relationship"}, {2},
+             hidden, config_.init_std, true);
     }
   }
 
@@ -263,7 +280,9 @@ class Builder {
 
 }  // namespace
 
-std::vector<ParamSpec> BuildParamSpecs(const ModelConfig& config) { return Builder(config).Build(); }
+std::vector<ParamSpec> BuildParamSpecs(const ModelConfig& config) {
+  return Builder(config).Build();
+}
 
 int FindParam(const std::vector<ParamSpec>& specs, int group, ParamRole role) {
   for (size_t i = 0; i < specs.size(); ++i) {

@@ -1,4 +1,5 @@
-// The only list of parameters anywhere: what is stored, its shape, start value, decay, and the Hugging Face tensors it is made of.
+// The only list of parameters anywhere: what is stored, its shape, start value, decay, and the
+// Hugging Face tensors it is made of.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +10,9 @@
 
 namespace tranche {
 
-// What a parameter is to the block that uses it: (group, role) is unique. Matrices are stored [out, in], row-major: y = x·Wᵀ + b.
-// H hidden, I intermediate, V vocabulary, P positions, hd head_dim, nh/nkv query/key-value heads.
+// What a parameter is to the block that uses it: (group, role) is unique. Matrices are stored [out,
+// in], row-major: y = x·Wᵀ + b. H hidden, I intermediate, V vocabulary, P positions, hd head_dim,
+// nh/nkv query/key-value heads.
 enum class ParamRole {
   // group 0
   kTokenEmbedding,       // [V, H]
@@ -19,22 +21,23 @@ enum class ParamRole {
   kEmbeddingNormWeight,  // [1, H]
   kEmbeddingNormBias,    // [1, H]
   // groups 1..L
-  kAttentionNormWeight,    // [1, H] before attention (pre-norm; with parallel residual it also feeds the mlp), after it (post-norm)
-  kAttentionNormBias,      // [1, H]
-  kQkvWeight,              // [(nh + 2·nkv)·hd, H]: all query heads, all key heads, all value heads
-  kQkvBias,                // [1, (nh + 2·nkv)·hd]
-  kQueryNormWeight,        // [1, hd]
-  kQueryNormBias,          // [1, hd]
-  kKeyNormWeight,          // [1, hd]
-  kKeyNormBias,            // [1, hd]
+  kAttentionNormWeight,  // [1, H] before attention (pre-norm; with parallel residual it also feeds
+                         // the mlp), after it (post-norm)
+  kAttentionNormBias,    // [1, H]
+  kQkvWeight,            // [(nh + 2·nkv)·hd, H]: all query heads, all key heads, all value heads
+  kQkvBias,              // [1, (nh + 2·nkv)·hd]
+  kQueryNormWeight,      // [1, hd]
+  kQueryNormBias,        // [1, hd]
+  kKeyNormWeight,        // [1, hd]
+  kKeyNormBias,          // [1, hd]
   kAttentionOutputWeight,  // [H, nh·hd]
   kAttentionOutputBias,    // [1, H]
   kMlpNormWeight,          // [1, H] before the mlp (pre-norm, sequential), after it (post-norm)
   kMlpNormBias,            // [1, H]
-  kMlpInWeight,            // [I, H], or gated [2I, H]: the rows under the activation, then their factor
-  kMlpInBias,              // [1, I] or [1, 2I]
-  kMlpOutWeight,           // [H, I]
-  kMlpOutBias,             // [1, H]
+  kMlpInWeight,   // [I, H], or gated [2I, H]: the rows under the activation, then their factor
+  kMlpInBias,     // [1, I] or [1, 2I]
+  kMlpOutWeight,  // [H, I]
+  kMlpOutBias,    // [1, H]
   // group L+1
   kFinalNormWeight,      // [1, H]
   kFinalNormBias,        // [1, H]
@@ -52,11 +55,13 @@ enum class ParamRole {
 
 enum class InitKind { kZeros, kOnes, kNormal, kTruncatedNormal };
 
-// One Hugging Face tensor; the parts of a parameter lie below each other in its rows (1-D: behind each other in its columns).
+// One Hugging Face tensor; the parts of a parameter lie below each other in its rows (1-D: behind
+// each other in its columns).
 struct HfPart {
   std::string name;
-  std::vector<int64_t> shape;         // as stored by Hugging Face: 1-D or 2-D
-  std::vector<std::string> aliases;   // tensors that, where a file has them too, must hold the same values (tied decoders)
+  std::vector<int64_t> shape;        // as stored by Hugging Face: 1-D or 2-D
+  std::vector<std::string> aliases;  // tensors that, where a file has them too, must hold the same
+                                     // values (tied decoders)
   int64_t elements() const;
 };
 
@@ -69,13 +74,14 @@ struct ParamSpec {
   bool decay = false;  // two-dimensional tensors decay, one-dimensional ones never
   InitKind init = InitKind::kZeros;
   double init_std = 0;
-  double init_cutoff = 0;       // kTruncatedNormal: drawn again outside ±init_cutoff·init_std
-  int64_t init_zero_row = -1;   // this row starts as zeros (the padding row); -1: none
+  double init_cutoff = 0;      // kTruncatedNormal: drawn again outside ±init_cutoff·init_std
+  int64_t init_zero_row = -1;  // this row starts as zeros (the padding row); -1: none
   std::vector<HfPart> parts;
   int64_t elements() const { return rows * cols; }
 };
 
-// In group order, within a group in the order of use. The counts and names equal those of transformers' state dict, tied tensors once.
+// In group order, within a group in the order of use. The counts and names equal those of
+// transformers' state dict, tied tensors once.
 std::vector<ParamSpec> BuildParamSpecs(const ModelConfig& config);
 
 // Its index, or -1 where the model has none.

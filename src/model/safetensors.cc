@@ -23,12 +23,12 @@ struct TypeRow {
   int bits;
 };
 // Indexed by TensorType.
-constexpr std::array<TypeRow, 22> kTypes = {{{"BOOL", 8},        {"F4", 4},           {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"U8", 8},
-                                             {"I8", 8},          {"F8_E5M2", 8},      {"F8_E4M3", 8}, {"F8_E8M0", 8},
-                                             {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8},  {"I16", 16},    {"U16", 16},
-                                             {"F16", 16},        {"BF16", 16},        {"I32", 32},    {"U32", 32},
-                                             {"F32", 32},        {"C64", 64},         {"F64", 64},    {"I64", 64},
-                                             {"U64", 64}}};
+constexpr std::array<TypeRow, 22> kTypes = {
+    {{"BOOL", 8},        {"F4", 4},      {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"U8", 8},
+     {"I8", 8},          {"F8_E5M2", 8}, {"F8_E4M3", 8}, {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8},
+     {"F8_E5M2FNUZ", 8}, {"I16", 16},    {"U16", 16},    {"F16", 16},    {"BF16", 16},
+     {"I32", 32},        {"U32", 32},    {"F32", 32},    {"C64", 64},    {"F64", 64},
+     {"I64", 64},        {"U64", 64}}};
 
 uint64_t LittleEndian64(const char* bytes) {
   uint64_t value = 0;
@@ -42,14 +42,17 @@ const char* Name(TensorType type) { return kTypes[static_cast<size_t>(type)].nam
 int BitsOf(TensorType type) { return kTypes[static_cast<size_t>(type)].bits; }
 
 bool IsFloat(TensorType type) {
-  return type == TensorType::kF32 || type == TensorType::kBF16 || type == TensorType::kF16 || type == TensorType::kF64;
+  return type == TensorType::kF32 || type == TensorType::kBF16 || type == TensorType::kF16 ||
+         type == TensorType::kF64;
 }
 
 absl::StatusOr<TensorType> TypeOfDtypeName(absl::string_view dtype) {
-  for (const TensorType type : {TensorType::kF32, TensorType::kBF16, TensorType::kF16, TensorType::kF64}) {
+  for (const TensorType type :
+       {TensorType::kF32, TensorType::kBF16, TensorType::kF16, TensorType::kF64}) {
     if (dtype == DtypeName(type)) return type;
   }
-  return absl::InvalidArgumentError(absl::StrCat("\"", dtype, "\" is no float type; known: float32, bfloat16, float16, float64"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("\"", dtype, "\" is no float type; known: float32, bfloat16, float16, float64"));
 }
 
 const char* DtypeName(TensorType type) {
@@ -77,9 +80,10 @@ int64_t Bytes(const TensorInfo& info) { return Elements(info) * BitsOf(info.type
 
 namespace {
 
-// Receives the header's JSON event by event, so that memory stays proportional to the tensors, however deep or long what surrounds
-// them is. Depth 1 is the header, 2 one tensor or the metadata, 3 shape or data_offsets. Unknown fields of a tensor are legal:
-// everything up to the next field is passed over.
+// Receives the header's JSON event by event, so that memory stays proportional to the tensors,
+// however deep or long what surrounds them is. Depth 1 is the header, 2 one tensor or the metadata,
+// 3 shape or data_offsets. Unknown fields of a tensor are legal: everything up to the next field is
+// passed over.
 class HeaderEvents {
  public:
   using Json = nlohmann::json;
@@ -88,19 +92,24 @@ class HeaderEvents {
   explicit HeaderEvents(SafetensorsHeader* header) : header_(header) {}
   const std::string& fault() const { return fault_; }
 
-  bool null() { return skipping_ || (depth_ == 1 && key_ == "__metadata__") || Fail("holds null where a value is needed"); }
+  bool null() {
+    return skipping_ || (depth_ == 1 && key_ == "__metadata__") ||
+           Fail("holds null where a value is needed");
+  }
   bool boolean(bool) { return skipping_ || Fail("holds true or false where it may not"); }
   bool binary(Json::binary_t&) { return Fail("holds binary data"); }
   bool number_integer(Json::number_integer_t value) {
     return skipping_ || Fail(absl::StrCat("holds the negative number ", value));
   }
   bool number_float(Json::number_float_t, const std::string& text) {
-    return skipping_ || Fail(absl::StrCat("holds ", text.substr(0, 40), ", which is not a whole number of 64 bits"));
+    return skipping_ || Fail(absl::StrCat("holds ", text.substr(0, 40),
+                                          ", which is not a whole number of 64 bits"));
   }
   bool number_unsigned(Json::number_unsigned_t value) {
     if (skipping_) return true;
     if (depth_ != 3) return Fail(absl::StrCat("holds the number ", value, " where it may not"));
-    if (list_.size() == kMaxRank) return Fail(absl::StrCat("has a ", key_, " of more than ", kMaxRank, " numbers"));
+    if (list_.size() == kMaxRank)
+      return Fail(absl::StrCat("has a ", key_, " of more than ", kMaxRank, " numbers"));
     list_.push_back(value);
     return true;
   }
@@ -113,7 +122,8 @@ class HeaderEvents {
     if (depth_ != 2 || key_ != "dtype") return Fail("holds a string where it may not");
     if (has_type_) return Fail("has dtype twice");
     for (size_t i = 0; i < kTypes.size(); ++i) {
-      if (value == kTypes[i].name) header_->tensors.back().type = static_cast<TensorType>(i), has_type_ = true;
+      if (value == kTypes[i].name)
+        header_->tensors.back().type = static_cast<TensorType>(i), has_type_ = true;
     }
     return has_type_ || Fail(absl::StrCat("has the unknown dtype \"", value.substr(0, 40), "\""));
   }
@@ -141,15 +151,18 @@ class HeaderEvents {
   bool start_array(size_t) {
     ++depth_;
     if (skipping_) return true;
-    if (depth_ != 3 || in_metadata_ || key_ == "dtype") return Fail("holds a list where it may not");
+    if (depth_ != 3 || in_metadata_ || key_ == "dtype")
+      return Fail("holds a list where it may not");
     list_.clear();
-    return !std::exchange(key_ == "shape" ? has_shape_ : has_offsets_, true) || Fail(absl::StrCat("has ", key_, " twice"));
+    return !std::exchange(key_ == "shape" ? has_shape_ : has_offsets_, true) ||
+           Fail(absl::StrCat("has ", key_, " twice"));
   }
   bool end_array() {
     --depth_;
     if (skipping_) return true;
     if (key_ == "data_offsets") {
-      if (list_.size() != 2) return Fail(absl::StrCat("has ", list_.size(), " data_offsets instead of 2"));
+      if (list_.size() != 2)
+        return Fail(absl::StrCat("has ", list_.size(), " data_offsets instead of 2"));
       header_->ranges.emplace_back(list_[0], list_[1]);
       return true;
     }
@@ -162,21 +175,24 @@ class HeaderEvents {
   bool key(std::string& name) {
     if (skipping_ && depth_ > 2) return true;
     key_ = std::move(name);
-    skipping_ = depth_ == 2 && !in_metadata_ && key_ != "dtype" && key_ != "shape" && key_ != "data_offsets";
+    skipping_ = depth_ == 2 && !in_metadata_ && key_ != "dtype" && key_ != "shape" &&
+                key_ != "data_offsets";
     return true;
   }
   bool parse_error(size_t position, const std::string&, const nlohmann::detail::exception& error) {
     absl::string_view what = error.what();
-    if (const size_t colon = what.find(": "); colon != absl::string_view::npos) what.remove_prefix(colon + 2);
-    fault_ = absl::StrCat("the header is not valid JSON (file offset ", 8 + (position > 0 ? position - 1 : 0),
-                          "): ", what.substr(0, 200));
+    if (const size_t colon = what.find(": "); colon != absl::string_view::npos)
+      what.remove_prefix(colon + 2);
+    fault_ = absl::StrCat("the header is not valid JSON (file offset ",
+                          8 + (position > 0 ? position - 1 : 0), "): ", what.substr(0, 200));
     return false;
   }
 
  private:
   bool Fail(absl::string_view what) {
     if (depth_ >= 2 && !in_metadata_ && !header_->tensors.empty()) return FailTensor(what);
-    fault_ = depth_ == 0 ? absl::StrCat("the header ", what) : absl::StrCat("\"", key_.substr(0, 200), "\" ", what);
+    fault_ = depth_ == 0 ? absl::StrCat("the header ", what)
+                         : absl::StrCat("\"", key_.substr(0, 200), "\" ", what);
     return false;
   }
   bool FailTensor(absl::string_view what) {
@@ -194,33 +210,41 @@ class HeaderEvents {
 };
 
 // Sizes of one tensor against its range.
-absl::Status CheckSize(const TensorInfo& info, std::pair<uint64_t, uint64_t> range, const std::string& source) {
+absl::Status CheckSize(const TensorInfo& info, std::pair<uint64_t, uint64_t> range,
+                       const std::string& source) {
   uint64_t bits = static_cast<uint64_t>(BitsOf(info.type));
   uint64_t elements = 1;
   for (const int64_t size : info.shape) {
     if (__builtin_mul_overflow(elements, static_cast<uint64_t>(size), &elements)) bits = 0;
   }
-  if (bits == 0 || __builtin_mul_overflow(elements, bits, &bits) || elements > static_cast<uint64_t>(INT64_MAX)) {
+  if (bits == 0 || __builtin_mul_overflow(elements, bits, &bits) ||
+      elements > static_cast<uint64_t>(INT64_MAX)) {
     return absl::InvalidArgumentError(
-        absl::StrCat(source, ": tensor \"", info.name, "\" has shape [", absl::StrJoin(info.shape, ", "), "], which overflows"));
+        absl::StrCat(source, ": tensor \"", info.name, "\" has shape [",
+                     absl::StrJoin(info.shape, ", "), "], which overflows"));
   }
   if (range.second < range.first || bits % 8 != 0 || bits / 8 != range.second - range.first) {
     return absl::InvalidArgumentError(absl::StrFormat(
-        "%s: tensor \"%s\" of type %s and shape [%s] needs %d bits, its data_offsets are %d to %d", source, info.name,
-        Name(info.type), absl::StrJoin(info.shape, ", "), bits, range.first, range.second));
+        "%s: tensor \"%s\" of type %s and shape [%s] needs %d bits, its data_offsets are %d to %d",
+        source, info.name, Name(info.type), absl::StrJoin(info.shape, ", "), bits, range.first,
+        range.second));
   }
   return absl::OkStatus();
 }
 
 }  // namespace
 
-absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(absl::string_view text, uint64_t data_bytes, const std::string& source) {
+absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(absl::string_view text,
+                                                         uint64_t data_bytes,
+                                                         const std::string& source) {
   // The JSON library takes a NUL for the end and passes over a byte-order mark.
   if (const size_t nul = text.find('\0'); nul != absl::string_view::npos) {
-    return absl::InvalidArgumentError(absl::StrCat(source, ": the header holds a NUL byte (file offset ", 8 + nul, ")"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(source, ": the header holds a NUL byte (file offset ", 8 + nul, ")"));
   }
   if (absl::StartsWith(text, "\xef\xbb\xbf")) {
-    return absl::InvalidArgumentError(absl::StrCat(source, ": the header starts with a byte-order mark"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(source, ": the header starts with a byte-order mark"));
   }
   SafetensorsHeader header;
   HeaderEvents events(&header);
@@ -230,16 +254,19 @@ absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(absl::string_view text,
   const size_t count = header.tensors.size();
   std::vector<uint32_t> order(count), by_name(count);
   for (size_t i = 0; i < count; ++i) order[i] = by_name[i] = static_cast<uint32_t>(i);
-  std::sort(by_name.begin(), by_name.end(),
-            [&](uint32_t a, uint32_t b) { return header.tensors[a].name < header.tensors[b].name; });
+  std::sort(by_name.begin(), by_name.end(), [&](uint32_t a, uint32_t b) {
+    return header.tensors[a].name < header.tensors[b].name;
+  });
   for (size_t i = 1; i < count; ++i) {
     const std::string& name = header.tensors[by_name[i]].name;
     if (name == header.tensors[by_name[i - 1]].name) {
-      return absl::InvalidArgumentError(absl::StrCat(source, ": tensor \"", name, "\" stands twice in the header"));
+      return absl::InvalidArgumentError(
+          absl::StrCat(source, ": tensor \"", name, "\" stands twice in the header"));
     }
   }
   std::sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
-    return std::tie(header.ranges[a], header.tensors[a].name) < std::tie(header.ranges[b], header.tensors[b].name);
+    return std::tie(header.ranges[a], header.tensors[a].name) <
+           std::tie(header.ranges[b], header.tensors[b].name);
   });
   SafetensorsHeader sorted;
   sorted.metadata = std::move(header.metadata);
@@ -249,8 +276,9 @@ absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(absl::string_view text,
     const auto range = header.ranges[i];
     TRANCHE_RETURN_IF_ERROR(CheckSize(info, range, source));
     if (range.first != end) {
-      return absl::InvalidArgumentError(absl::StrFormat("%s: tensor \"%s\" starts at %d, but the one before it ends at %d: %s", source,
-                                                        info.name, range.first, end, range.first < end ? "overlap" : "hole"));
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "%s: tensor \"%s\" starts at %d, but the one before it ends at %d: %s", source, info.name,
+          range.first, end, range.first < end ? "overlap" : "hole"));
     }
     end = range.second;
     sorted.tensors.push_back(std::move(info));
@@ -258,10 +286,12 @@ absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(absl::string_view text,
   }
   if (end > data_bytes) {
     return absl::InvalidArgumentError(absl::StrFormat(
-        "%s: truncated: its tensors need %d bytes and %d are there; download or copy it again", source, end, data_bytes));
+        "%s: truncated: its tensors need %d bytes and %d are there; download or copy it again",
+        source, end, data_bytes));
   }
   if (end < data_bytes) {
-    return absl::InvalidArgumentError(absl::StrFormat("%s: %d bytes follow the last tensor", source, data_bytes - end));
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%s: %d bytes follow the last tensor", source, data_bytes - end));
   }
   return sorted;
 }
@@ -269,13 +299,16 @@ absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(absl::string_view text,
 std::string ForeignContent(absl::string_view bytes) {
   if (bytes.empty()) return "the file is empty";
   if (absl::StartsWith(bytes, "version https://git-lfs.github.com/spec/")) {
-    return "this is a Git LFS pointer; the content was not downloaded (run `git lfs pull` in its repository)";
+    return "this is a Git LFS pointer; the content was not downloaded (run `git lfs pull` in its "
+           "repository)";
   }
   if (absl::StartsWith(bytes, "PK\x03\x04") || absl::StartsWith(bytes, "\x80\x02")) {
     return "this is a PyTorch file under another name; convert it to safetensors";
   }
-  const std::string start = absl::AsciiStrToLower(absl::StripLeadingAsciiWhitespace(bytes.substr(0, 256)));
-  if (absl::StartsWith(start, "<!doctype") || absl::StartsWith(start, "<html") || absl::StartsWith(start, "<?xml")) {
+  const std::string start =
+      absl::AsciiStrToLower(absl::StripLeadingAsciiWhitespace(bytes.substr(0, 256)));
+  if (absl::StartsWith(start, "<!doctype") || absl::StartsWith(start, "<html") ||
+      absl::StartsWith(start, "<?xml")) {
     return "this is a web page, not a model file; the download went wrong";
   }
   return "";
@@ -288,17 +321,23 @@ absl::StatusOr<SafetensorsFile> SafetensorsFile::Open(const std::string& path) {
   if (const std::string foreign = ForeignContent(data); !foreign.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": ", foreign));
   }
-  if (data.size() < 8) return absl::InvalidArgumentError(absl::StrCat(path, ": ", data.size(), " bytes are no safetensors file"));
+  if (data.size() < 8)
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": ", data.size(), " bytes are no safetensors file"));
   const uint64_t header_bytes = LittleEndian64(data.data());
   if (header_bytes > kMaxHeaderBytes) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ": not a safetensors file: its header would have ", header_bytes, " bytes"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        path, ": not a safetensors file: its header would have ", header_bytes, " bytes"));
   }
   if (header_bytes > data.size() - 8) {
     return absl::InvalidArgumentError(absl::StrFormat(
-        "%s: truncated: the header needs %d bytes and %d are there; download or copy it again", path, header_bytes, data.size() - 8));
+        "%s: truncated: the header needs %d bytes and %d are there; download or copy it again",
+        path, header_bytes, data.size() - 8));
   }
   const absl::string_view buffer = data.substr(8 + header_bytes);
-  TRANCHE_ASSIGN_OR_RETURN(SafetensorsHeader header, ParseSafetensorsHeader(data.substr(8, header_bytes), buffer.size(), path));
+  TRANCHE_ASSIGN_OR_RETURN(
+      SafetensorsHeader header,
+      ParseSafetensorsHeader(data.substr(8, header_bytes), buffer.size(), path));
   file.metadata_ = std::move(header.metadata);
   for (size_t i = 0; i < header.tensors.size(); ++i) {
     const auto [begin, end] = header.ranges[i];
@@ -314,8 +353,9 @@ absl::StatusOr<SafetensorsFile> SafetensorsFile::Open(const std::string& path) {
 }
 
 const StoredTensor* SafetensorsFile::Find(absl::string_view name) const {
-  const auto found = std::lower_bound(by_name_.begin(), by_name_.end(), name,
-                                      [&](uint32_t i, absl::string_view wanted) { return tensors_[i].name < wanted; });
+  const auto found = std::lower_bound(
+      by_name_.begin(), by_name_.end(), name,
+      [&](uint32_t i, absl::string_view wanted) { return tensors_[i].name < wanted; });
   return found == by_name_.end() || tensors_[*found].name != name ? nullptr : &tensors_[*found];
 }
 

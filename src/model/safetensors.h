@@ -1,6 +1,7 @@
-// The safetensors format: 8 bytes little-endian header length, a JSON header, then the tensors' bytes back to back, row-major and
-// little-endian. Files are untrusted input: everything is checked before a tensor is handed out, in memory proportional to the number
-// of tensors. The checks are those of the reference library, and names that stand twice are refused too.
+// The safetensors format: 8 bytes little-endian header length, a JSON header, then the tensors'
+// bytes back to back, row-major and little-endian. Files are untrusted input: everything is checked
+// before a tensor is handed out, in memory proportional to the number of tensors. The checks are
+// those of the reference library, and names that stand twice are refused too.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +20,28 @@ namespace tranche {
 
 // In the reference library's order, which is the order of alignment that its writer sorts by.
 enum class TensorType : uint8_t {
-  kBool, kF4, kF6E2M3, kF6E3M2, kU8, kI8, kF8E5M2, kF8E4M3, kF8E8M0, kF8E4M3FNUZ, kF8E5M2FNUZ, kI16, kU16, kF16, kBF16, kI32, kU32,
-  kF32, kC64, kF64, kI64, kU64
+  kBool,
+  kF4,
+  kF6E2M3,
+  kF6E3M2,
+  kU8,
+  kI8,
+  kF8E5M2,
+  kF8E4M3,
+  kF8E8M0,
+  kF8E4M3FNUZ,
+  kF8E5M2FNUZ,
+  kI16,
+  kU16,
+  kF16,
+  kBF16,
+  kI32,
+  kU32,
+  kF32,
+  kC64,
+  kF64,
+  kI64,
+  kU64
 };
 const char* Name(TensorType type);  // "BF16", as in the header
 int BitsOf(TensorType type);
@@ -30,8 +51,10 @@ bool IsFloat(TensorType type);
 absl::StatusOr<TensorType> TypeOfDtypeName(absl::string_view dtype);
 const char* DtypeName(TensorType type);  // the reverse, for float types
 
-// Copies `count` elements between float types, rounding to nearest even; equal types are copied bit by bit. No alignment is needed.
-void ConvertElements(const void* from, TensorType from_type, void* to, TensorType to_type, int64_t count);
+// Copies `count` elements between float types, rounding to nearest even; equal types are copied bit
+// by bit. No alignment is needed.
+void ConvertElements(const void* from, TensorType from_type, void* to, TensorType to_type,
+                     int64_t count);
 
 struct TensorInfo {
   std::string name;
@@ -48,13 +71,15 @@ struct StoredTensor : TensorInfo {
 
 class SafetensorsFile {
  public:
-  // InvalidArgument naming the file, and the tensor where there is one. Git LFS pointers, web pages, archives, empty and truncated
-  // files get messages of their own.
+  // InvalidArgument naming the file, and the tensor where there is one. Git LFS pointers, web
+  // pages, archives, empty and truncated files get messages of their own.
   static absl::StatusOr<SafetensorsFile> Open(const std::string& path);
 
   const std::string& path() const { return file_.path(); }
-  const std::vector<StoredTensor>& tensors() const { return tensors_; }  // in the order of their bytes
-  const StoredTensor* Find(absl::string_view name) const;                // nullptr where there is none
+  const std::vector<StoredTensor>& tensors() const {
+    return tensors_;
+  }                                                        // in the order of their bytes
+  const StoredTensor* Find(absl::string_view name) const;  // nullptr where there is none
   const std::vector<std::pair<std::string, std::string>>& metadata() const { return metadata_; }
 
  private:
@@ -65,24 +90,29 @@ class SafetensorsFile {
   std::vector<std::pair<std::string, std::string>> metadata_;
 };
 
-// Parses and checks the JSON header alone, whose data section has `data_bytes` bytes. Tensors come back in the order of their bytes
-// with (begin, end) offsets.
+// Parses and checks the JSON header alone, whose data section has `data_bytes` bytes. Tensors come
+// back in the order of their bytes with (begin, end) offsets.
 struct SafetensorsHeader {
   std::vector<TensorInfo> tensors;
   std::vector<std::pair<uint64_t, uint64_t>> ranges;
   std::vector<std::pair<std::string, std::string>> metadata;
 };
-absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(absl::string_view header, uint64_t data_bytes, const std::string& source);
+absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(absl::string_view header,
+                                                         uint64_t data_bytes,
+                                                         const std::string& source);
 
-// Says what a file is that is not what it should be: "" or a sentence about Git LFS pointers, web pages, archives, emptiness.
+// Says what a file is that is not what it should be: "" or a sentence about Git LFS pointers, web
+// pages, archives, emptiness.
 std::string ForeignContent(absl::string_view bytes);
 
-// Writes what the reference library writes for the same tensors, byte for byte: sorted by type (widest first), then name.
+// Writes what the reference library writes for the same tensors, byte for byte: sorted by type
+// (widest first), then name.
 class SafetensorsWriter {
  public:
   // `metadata` sorted by key; {{"format", "pt"}} is what transformers asks for.
-  static absl::StatusOr<SafetensorsWriter> Create(FileSystem& fs, const std::string& path, std::vector<TensorInfo> tensors,
-                                                  const std::vector<std::pair<std::string, std::string>>& metadata);
+  static absl::StatusOr<SafetensorsWriter> Create(
+      FileSystem& fs, const std::string& path, std::vector<TensorInfo> tensors,
+      const std::vector<std::pair<std::string, std::string>>& metadata);
   // The tensors in the order in which Append must get their bytes.
   const std::vector<TensorInfo>& order() const { return order_; }
   absl::Status Append(absl::string_view bytes) { return file_->Append(bytes); }

@@ -17,22 +17,25 @@ std::string Quoted(const std::string& text) {
 
 }  // namespace
 
-absl::StatusOr<SafetensorsWriter> SafetensorsWriter::Create(FileSystem& fs, const std::string& path,
-                                                            std::vector<TensorInfo> tensors,
-                                                            const std::vector<std::pair<std::string, std::string>>& metadata) {
-  std::sort(tensors.begin(), tensors.end(),
-            [](const TensorInfo& a, const TensorInfo& b) { return std::tie(b.type, a.name) < std::tie(a.type, b.name); });
+absl::StatusOr<SafetensorsWriter> SafetensorsWriter::Create(
+    FileSystem& fs, const std::string& path, std::vector<TensorInfo> tensors,
+    const std::vector<std::pair<std::string, std::string>>& metadata) {
+  std::sort(tensors.begin(), tensors.end(), [](const TensorInfo& a, const TensorInfo& b) {
+    return std::tie(b.type, a.name) < std::tie(a.type, b.name);
+  });
   std::vector<std::string> entries;
   if (!metadata.empty()) {
     std::vector<std::string> pairs;
-    for (const auto& [key, value] : metadata) pairs.push_back(absl::StrCat(Quoted(key), ":", Quoted(value)));
+    for (const auto& [key, value] : metadata)
+      pairs.push_back(absl::StrCat(Quoted(key), ":", Quoted(value)));
     entries.push_back(absl::StrCat("\"__metadata__\":{", absl::StrJoin(pairs, ","), "}"));
   }
   int64_t offset = 0;
   for (const TensorInfo& tensor : tensors) {
     const int64_t end = offset + Bytes(tensor);
-    entries.push_back(absl::StrFormat("%s:{\"dtype\":\"%s\",\"shape\":[%s],\"data_offsets\":[%d,%d]}", Quoted(tensor.name),
-                                      Name(tensor.type), absl::StrJoin(tensor.shape, ","), offset, end));
+    entries.push_back(absl::StrFormat(
+        "%s:{\"dtype\":\"%s\",\"shape\":[%s],\"data_offsets\":[%d,%d]}", Quoted(tensor.name),
+        Name(tensor.type), absl::StrJoin(tensor.shape, ","), offset, end));
     offset = end;
   }
   std::string header = absl::StrCat("{", absl::StrJoin(entries, ","), "}");
@@ -52,7 +55,8 @@ absl::StatusOr<SafetensorsWriter> SafetensorsWriter::Create(FileSystem& fs, cons
 
 absl::Status SafetensorsWriter::Commit() {
   if (file_->size() != expected_size_) {
-    return absl::InternalError(absl::StrFormat("%s: %d bytes were written instead of %d", path_, file_->size(), expected_size_));
+    return absl::InternalError(absl::StrFormat("%s: %d bytes were written instead of %d", path_,
+                                               file_->size(), expected_size_));
   }
   return file_->Commit();
 }

@@ -291,7 +291,7 @@ std::map<std::string, std::string> IneffectiveKeys(const Recipe& recipe) {
       "objective = \"mlm\" does not predict the next token");
   add(data.packing == "none", {"data.document_mask"},
       "packing = \"none\" puts one document in a sample");
-  add(!data.shuffle, {"data.shuffle_seed"}, "shuffle = false");
+  add(!data.shuffle && data.objective == "clm", {"data.shuffle_seed"}, "shuffle = false");
   add(recipe.validation.sets.empty() && data.validation_fraction == 0,
       {"validation.interval", "validation.steps", "validation.mlm_probability"},
       "there is no validation set");

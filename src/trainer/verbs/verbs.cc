@@ -15,7 +15,11 @@ std::vector<Verb> AllVerbs() {
       InspectDataVerb(),
       GenerateVerb(),
       VerifyVerb(),
-      RecipesListVerb(), RecipesShowVerb(), RecipesCopyVerb(), RecipesReferenceVerb(), DoctorVerb(),
+      RecipesListVerb(),
+      RecipesShowVerb(),
+      RecipesCopyVerb(),
+      RecipesReferenceVerb(),
+      DoctorVerb(),
   };
 }
 

@@ -1,6 +1,7 @@
 tranche_test(data_text_test data)
 tranche_test(data_format_test data)
 tranche_test(data_tokenize_test data)
+tranche_test(data_documents_test data)
 tranche_test(data_loader_test data)
 tranche_test(data_mlm_test data)
 tranche_test(data_inspect_test trainer)

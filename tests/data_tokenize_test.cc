@@ -1,5 +1,9 @@
 // Tokenizing: every document once, in order, the same for any number of threads; nothing
 // half-written.
+#include <algorithm>
+#include <cmath>
+#include <sstream>
+
 #include "absl/strings/str_cat.h"
 #include "data/indexed_writer.h"
 #include "data/token_file.h"
@@ -290,6 +294,39 @@ TEST(Tokenize, AFullDiskIsAClearErrorAndTheEarlierDatasetStays) {
                 ElementsAre("corpus.bin", "corpus.idx", "corpus.meta.json"));
   }
   FAIL() << "never fitted";
+}
+
+TEST(Tokenize, RealTokenizersGiveEachDocumentItsIdsAndExactlyOneBosAndEos) {
+  if (FixturesDir().empty()) GTEST_SKIP() << "no fixtures: set TRANCHE_SHARED";
+  TempDir dir;
+  for (const char* name : {"phi-2", "llama2"}) {
+    const auto tokenizer = Tokenizer::Load(FixturesDir() + "/tokenizers/" + name);
+    ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+    const Tokenizer::Specials& specials = (*tokenizer)->specials();
+    const std::string bos = (*tokenizer)->IdToToken(specials.bos);
+    TokenizeOptions options =
+        Lines(dir, {FixturesDir() + "/text/nl.txt", dir.Write("a.txt", bos + " hello\n" + bos)});
+    options.append_eos = options.add_bos = options.overwrite = true;
+    const auto report = TokenizeCorpus(**tokenizer, options);
+    ASSERT_TRUE(report.ok()) << report.status();
+    const Documents documents = ReadAll(options.output);
+    size_t d = 0;
+    for (const std::string& input : options.inputs) {
+      std::istringstream lines(Slurp(input));
+      for (std::string line; std::getline(lines, line);) {
+        std::vector<int32_t> expected;
+        (*tokenizer)->Encode(line, /*add_special=*/false, &expected);
+        if (expected.empty()) continue;
+        if (expected.front() != specials.bos) expected.insert(expected.begin(), specials.bos);
+        if (expected.back() != specials.eos) expected.push_back(specials.eos);
+        ASSERT_LT(d, documents.size());
+        ASSERT_EQ(documents[d++], expected) << line;
+      }
+    }
+    EXPECT_EQ(d, documents.size());
+    EXPECT_EQ(documents[d - 2].front(), specials.bos);
+    EXPECT_NE(documents[d - 2][1], specials.bos);
+  }
 }
 
 }  // namespace

@@ -13,24 +13,18 @@ namespace tranche {
 // All arrays are on the host and owned. An empty micro-batch (N = 0, cu_seqlens = {0}) stands past
 // the end of a bounded loader.
 struct MicroBatch {
-  std::vector<int32_t> input_ids;  // [N]
-  std::vector<int32_t> positions;  // [N] from 0 in each segment
-  std::vector<int32_t>
-      token_types;  // [N] 0 or 1 (the second sentence of a next-sentence pair); all 0 otherwise
-  std::vector<int32_t>
-      cu_seqlens;  // [S + 1] rows where segments begin; cu_seqlens[0] = 0, cu_seqlens[S] = N
-  std::vector<int32_t> cu_sequences;  // [Q + 1] rows where sequences (samples) begin: for printing,
-                                      // and for the [CLS] rows
+  std::vector<int32_t> input_ids;     // [N]
+  std::vector<int32_t> positions;     // [N] from 0 in each segment
+  std::vector<int32_t> token_types;   // [N] 1 in the second sentence of a pair, else 0
+  std::vector<int32_t> cu_seqlens;    // [S + 1] rows where segments begin, from 0; the last is N
+  std::vector<int32_t> cu_sequences;  // [Q + 1] rows where sequences (samples) begin: [CLS] rows
   std::vector<int32_t> predict_rows;  // [P] ascending rows in [0, N)
-  std::vector<int32_t>
-      labels;  // [P] the right id of each predicted row; P = 0 is legal (contributes no loss)
-  std::vector<int32_t> next_sentence;  // [Q] with data.next_sentence: 0 = B follows A, 1 = B is
-                                       // from elsewhere; else empty
-  std::vector<uint64_t>
-      token_keys;  // [N] (global sample index << 20) | row in the sample: counters for dropout
-  int64_t first_sample = 0;  // global index of the first sequence
-  double text_bytes = 0;  // bytes of text behind the P predictions (by the source's mean bytes per
-                          // token); 0 unknown
+  std::vector<int32_t> labels;        // [P] the right id of each; P = 0 is legal, without loss
+  // [Q] with data.next_sentence: 0 where B follows A, 1 where it is from elsewhere; else empty.
+  std::vector<int32_t> next_sentence;
+  std::vector<uint64_t> token_keys;  // [N] (global sample << 20) | row in it: dropout's counters
+  int64_t first_sample = 0;          // global index of the first sequence
+  double text_bytes = 0;  // behind the P predictions, by the mean of their source; 0: unknown
 
   int64_t num_tokens() const { return static_cast<int64_t>(input_ids.size()); }
   int64_t num_segments() const { return static_cast<int64_t>(cu_seqlens.size()) - 1; }

@@ -7,13 +7,13 @@
 // (slot + 1) * micro_batch_size) of the global batch; of R ranks, rank r takes slots r, r + R, r +
 // 2R, … .
 //
-// What a sample is:
-//   concat    clm: rows [j L, (j+1) L) of the source's token stream with the next token as label;
-//   the last sample is shorter, nothing
-//             is lost. mlm: [CLS] + L - 2 tokens + [SEP]; with document_mask each document's part
-//             is wrapped by itself.
-//   best_fit  documents cut into pieces that fit, pieces packed into sequences by best fit
-//   decreasing. none      a piece of one document each.
+// What a sample is, with L = sequence_length:
+//   concat    clm: rows [j L, (j+1) L) of the source's token stream, the next token as label; the
+//             last sample is shorter, nothing is lost.
+//             mlm: [CLS], L - 2 tokens, [SEP]; with document_mask each document's part is wrapped
+//             by itself.
+//   best_fit  documents cut into pieces that fit, pieces packed together by best fit decreasing.
+//   none      a piece of one document each.
 // Labels of best_fit and none stay inside the document; those of concat do so where document_mask
 // is on. A document's first token is then never a label, so an epoch predicts sum(length - 1)
 // tokens. Documents come from the index, never from the EOS id.
@@ -49,30 +49,26 @@ struct SourceOptions {
 struct LoaderOptions {
   std::vector<SourceOptions> sources;
   TokenFormat format = TokenFormat::kAuto;
-  std::string token_dtype;  // of bare ids: "uint16", "uint32" or "int32"; empty where files say it
-                            // themselves
+  std::string token_dtype;      // of bare ids: "uint16", "uint32" or "int32"; else empty or "auto"
   int64_t sequence_length = 0;  // rows, with [CLS] and [SEP]
   Objective objective = Objective::kClm;
   double mlm_probability = 0.15;  // (0, 1]
   bool whole_word_mask = false;   // choose words, not tokens
-  bool next_sentence =
-      false;  // mlm: [CLS] A [SEP] B [SEP] with a label; needs shuffle and packing none
+  bool next_sentence = false;     // mlm: [CLS] A [SEP] B [SEP]; needs shuffle and packing none
   Packing packing = Packing::kConcat;
-  bool document_mask =
-      false;             // attention and positions begin anew at each document; needs an index
-  bool eod_loss = true;  // false: the EOS that ends a document is not a label
+  bool document_mask = false;  // attention and positions begin anew at each document
+  bool eod_loss = true;        // false: the EOS that ends a document is not a label
   bool shuffle = true;
   uint64_t seed = 0;  // of order and masks
-  DataSplit split =
-      DataSplit::kAll;  // kTrain: the documents before the cut, kValidation: those behind it
-  double validation_fraction =
-      0;               // of the tokens, from the end; the cut is moved to the next document
-  int64_t epochs = 0;  // > 0: samples from epochs * samples_per_epoch on are absent. 0: without end
+  DataSplit split = DataSplit::kAll;
+  double validation_fraction = 0;  // of each source's tokens, see Source
+  int64_t epochs = 0;  // > 0: samples from epochs * samples_per_epoch on are absent; 0: without end
   int64_t global_batch_size = 0;  // sequences
   int64_t micro_batch_size = 0;   // sequences; divides global_batch_size
-  int64_t vocab_rows = 0;  // ids at or above it are refused: the rows of the model's embedding
-  const Tokenizer* tokenizer = nullptr;  // not owned, outlives the loader; needed by mlm and
-                                         // eod_loss = false; compared with the data's
+  int64_t vocab_rows = 0;         // rows of the model's embedding; ids from here on are refused
+  // Not owned, outlives the loader, may be null. Needed by mlm, and by eod_loss = false where the
+  // data do not say their EOS; data made with another tokenizer are refused.
+  const Tokenizer* tokenizer = nullptr;
 };
 
 // From the options alone: no file is opened.
@@ -111,8 +107,8 @@ class Loader {
       bool ends_document = false;
     };
     std::string path;
-    int64_t source = 0, epoch = 0,
-            sample = 0;       // epoch of the source (of the blend without weights)
+    int64_t source = 0, sample = 0;
+    int64_t epoch = 0;        // of the source; of the whole blend where it has no weights
     std::vector<Part> parts;  // in the order of the rows; one per document
   };
   virtual SampleInfo Describe(int64_t g) const = 0;
@@ -123,8 +119,7 @@ class Loader {
     double share = 0;  // of the samples
     int64_t tokens = 0, documents = 0, samples = 0;
     int64_t unused_tokens = 0;   // no part in an epoch's loss: no label, no row with one
-    std::string unused_reason;   // "documents of one token have nothing to predict"; empty where
-                                 // none is unused
+    std::string unused_reason;   // empty where none is unused
     double bytes_per_token = 0;  // from PREFIX.meta.json; 0 unknown
   };
   virtual const std::vector<SourceReport>& report() const = 0;

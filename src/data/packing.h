@@ -21,9 +21,8 @@ struct TokenRange {
 
 struct PackingOptions {
   Packing packing = Packing::kConcat;
-  int64_t capacity = 0;  // rows of a sample
-  int64_t wrap_rows =
-      0;  // rows that stand around a piece ([CLS] and [SEP]), counted in the capacity
+  int64_t capacity = 0;       // rows of a sample
+  int64_t wrap_rows = 0;      // of them around each piece: [CLS] and [SEP]
   bool split_pieces = false;  // concat: a new piece at each document
   // The last token of what is cut (the stream with concat, else each document) is only ever a
   // label: it is no row.
@@ -33,8 +32,9 @@ struct PackingOptions {
 
 class SampleIndex {
  public:
-  // One pass over the documents. Memory: concat none (8 bytes a sample where pieces are wrapped and
-  // split), none 8 bytes for 64 documents, best_fit 16 bytes a piece and 8 a sample.
+  // One pass over the documents. Memory: concat nothing (8 bytes a sample where pieces are wrapped
+  // and split), none 8 bytes for 64 documents, best_fit 16 bytes a piece and 8 a sample (twice that
+  // while it is built).
   static std::unique_ptr<SampleIndex> Build(const Source& source, const PackingOptions& options);
   virtual ~SampleIndex() = default;
 

@@ -34,13 +34,12 @@ enum class OnTextError {
 
 struct TextOptions {
   DocumentRule rule =
-      DocumentRule::kBlankLine;  // of plain text; JSON Lines has one document a line
+      DocumentRule::kBlankLine;  // JSON Lines has one document a line whatever it is
   std::string separator = "%";
   std::string json_field = "text";
   OnTextError on_error = OnTextError::kStop;
-  int64_t max_document_bytes =
-      int64_t{1}
-      << 30;  // a longer one is an error (a guard against wrong rules and hostile archives)
+  // A longer document is an error: a guard against wrong rules and hostile archives.
+  int64_t max_document_bytes = int64_t{1} << 30;
   int64_t block_bytes = int64_t{1} << 20;  // of text handed out at a time
 };
 

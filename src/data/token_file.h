@@ -1,13 +1,13 @@
 // Token ids on disk, mapped and read-only, with the borders of their documents.
 //
 // Formats:
-//   Megatron  PREFIX.bin: ids back to back, little-endian. PREFIX.idx: "MMIDIDX\0\0", u64 version
-//   1, u8 type code, u64 sequence
-//             count S, u64 document count D + 1, i32 length[S], i64 byte offset[S], i64 first
-//             sequence of document[D + 1]. Everything is checked: sizes, counts, codes, offsets,
-//             order. A document is one or more sequences.
+//   Megatron  PREFIX.bin: ids back to back, little-endian.
+//             PREFIX.idx: "MMIDIDX\0\0", u64 version 1, u8 type code, u64 sequence count S, u64
+//             document count plus one D + 1, i32 length[S], i64 byte offset[S], i64 first sequence
+//             of each document[D + 1]. A document is one or more sequences. Everything is checked.
 //   llm.c     256 i32 of header (magic 20240520, version 1: u16 ids; magic 20240801, version 7:
-//   u32), then ids. bare      ids alone, as nanoGPT writes them; the type must be given.
+//             u32 ids), then ids.
+//   bare      ids alone, as nanoGPT writes them; the type must be given.
 // llm.c and bare files know no documents: they count as one.
 #pragma once
 

@@ -19,6 +19,8 @@
 #include "trainer/state_file.h"
 #include "trainer/weights.h"
 #include "zero/group_layout.h"
+// Last: its function Bytes would hide the recipe's type of that name.
+#include "model/safetensors.h"
 
 namespace {
 std::atomic<int64_t> allocations{0};

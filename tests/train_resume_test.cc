@@ -190,7 +190,7 @@ TEST(TrainResume, TheSecondRunInADirectoryIsRefusedByNameOfTheOwner) {
   owner.Signal(SIGKILL);
   owner.Wait();
   Program heir = run.Start("run", {"checkpoint.interval=10"});
-  run.AwaitStep(heir, "run", 30);
+  run.AwaitStep(heir, "run", run.Steps("run").rbegin()->first + 1);
   heir.Signal(SIGTERM);
   EXPECT_EQ(heir.Wait(), 75);
   EXPECT_THAT(heir.Output(), HasSubstr(absl::StrCat("pid ", dead, ") did not end by itself")));

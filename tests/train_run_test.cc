@@ -3,7 +3,9 @@
 #include <sys/mount.h>
 
 #include <cmath>
+#include <cstring>
 #include <limits>
+#include <regex>
 
 #include "model/safetensors.h"
 #include "train_test_run.h"
@@ -11,8 +13,11 @@
 namespace tranche {
 namespace {
 
-using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
+
+MATCHER_P(MatchesPart, pattern, "") {
+  return std::regex_search(arg, std::regex(std::string(pattern)));
+}
 
 nlohmann::json LastEvent(const SmallRun& run, const std::string& output, const std::string& event) {
   nlohmann::json found;
@@ -26,16 +31,16 @@ nlohmann::json LastEvent(const SmallRun& run, const std::string& output, const s
 
 TEST(TrainRun, TheLossFallsAndEveryStepHasItsLineForPeopleAndMachines) {
   const SmallRun run(/*steps=*/60);
-  const Result result = run.Train("run");
+  const Result result = run.Train("run", {"checkpoint.interval=0"});
   ASSERT_EQ(result.code, 0) << result.output;
   const auto steps = run.Steps("run");
   ASSERT_EQ(steps.size(), 60u);
   EXPECT_NEAR(std::stod(steps.at(1)), std::log(97.0), 0.2);
   EXPECT_LT(std::stod(steps.at(60)), std::stod(steps.at(1)) - 0.5);
   EXPECT_THAT(result.output,
-              ContainsRegex("step 60/60 \\(100.0%\\) \\| loss [0-9.]+ \\| grad_norm [0-9.]+ \\| lr "
-                            "3.00e-04 \\| tok/s [0-9.k]+ \\| mfu [0-9.]+% \\| mem .* \\| data "
-                            "[0-9.]+% \\| step .* \\| tokens .* \\| skipped 0 \\| eta "));
+              MatchesPart("step 60/60 \\(100.0%\\) \\| loss [0-9.]+ \\| grad_norm [0-9.]+ \\| lr "
+                          "3.00e-04 \\| tok/s [0-9.k]+ \\| mfu [0-9.]+% \\| mem .* \\| data "
+                          "[0-9.]+% \\| step .* \\| tokens .* \\| skipped 0 \\| eta "));
   // Off a terminal nothing rewrites lines and nothing is coloured.
   EXPECT_EQ(result.output.find('\r'), std::string::npos);
   EXPECT_EQ(result.output.find('\x1b'), std::string::npos);
@@ -47,7 +52,7 @@ TEST(TrainRun, ThePlanIsTheMemoryOfTheRunToTheByte) {
     for (const std::string level : {"none", "selective", "full"}) {
       const std::vector<std::string> sets = {"training.precision=" + precision,
                                              "training.activation_checkpointing=" + level,
-                                             "training.max_steps=2", "--overwrite"};
+                                             "training.max_steps=3", "--overwrite"};
       const Result plan = run.Call({"plan", run.recipe_path(), "--json", "--set", sets[0], "--set",
                                     sets[1], "--set", sets[2]});
       ASSERT_EQ(plan.code, 0) << plan.output;
@@ -106,9 +111,8 @@ TEST(TrainRun, EvaluationReportsLossPerplexityAndTheSameFromTheCheckpoint) {
   const Result result = run.Train("run", {"validation.interval=5", "data.validation_fraction=0.2"});
   ASSERT_EQ(result.code, 0) << result.output;
   for (const std::string step : {"5", "10", "12"}) {
-    EXPECT_THAT(result.output,
-                ContainsRegex("evaluation after step " + step +
-                              ": held_out: loss [0-9.]+ \\| perplexity [0-9.]+ \\| "));
+    EXPECT_THAT(result.output, MatchesPart("evaluation after step " + step +
+                                           ": held_out: loss [0-9.]+ \\| perplexity [0-9.]+ \\| "));
   }
   const nlohmann::json in_run = LastEvent(run, "run", "evaluation");
   const Result eval = run.Call({"eval", run.File("run"), "--json"});
@@ -272,7 +276,7 @@ TEST(TrainRun, AFullDiskKeepsEarlierCheckpointsAndSaysSo) {
   EXPECT_FALSE(partial);
   EXPECT_EQ(inspect.code, 0) << inspect.output;
   ASSERT_EQ(run.Train("ample").code, 0);
-  EXPECT_EQ(state, run.State("ample", 4));
+  EXPECT_EQ(Hash128(state), run.State("ample", 4));
 }
 
 }  // namespace

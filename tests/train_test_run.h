@@ -16,6 +16,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/hash.h"
 #include "data_corpus.h"
 #include "data_test_files.h"
 #include "gtest/gtest.h"
@@ -175,14 +176,14 @@ export_hf = "never"
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
   }
-  // Weights and optimizer state of a checkpoint.
+  // A hash of the weights and optimizer state of a checkpoint; empty where there are none.
   std::string State(const std::string& output, int64_t step) const {
     std::string bytes;
     for (const char* array : {"master", "m", "v"}) {
       bytes += Slurp(
           dir_.File(absl::StrCat(output, "/checkpoints/step-", step, "/", array, ".safetensors")));
     }
-    return bytes;
+    return bytes.empty() ? "" : Hash128(bytes);
   }
   bool HasCheckpoint(const std::string& output, int64_t step) const {
     return std::filesystem::exists(

@@ -262,7 +262,9 @@ void Checker::CheckDataFiles() {
     Fault("tokenizer.path", absl::StrCat("no such file or folder: ", recipe_.tokenizer.path));
   }
   const std::string& resume = recipe_.checkpoint.resume;
-  if (resume != "auto" && resume != "never" && !resume.empty() && !IsDirectory(resume)) {
+  const bool by_step = absl::StartsWith(BaseName(resume), "step:");
+  if (resume != "auto" && resume != "never" && !resume.empty() && !by_step &&
+      !IsDirectory(resume)) {
     Fault("checkpoint.resume", absl::StrCat("no such checkpoint folder: ", resume));
   }
 }

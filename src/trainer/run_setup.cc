@@ -119,6 +119,11 @@ bool OfNextSentenceHead(ParamRole role) {
          role == ParamRole::kNextSentenceWeight || role == ParamRole::kNextSentenceBias;
 }
 
+bool HoldsTokenizer(const std::string& folder) {
+  return FileExists(JoinPath(folder, "tokenizer.json")) ||
+         FileExists(JoinPath(folder, "vocab.txt")) || FileExists(JoinPath(folder, "vocab.json"));
+}
+
 }  // namespace
 
 absl::StatusOr<RunSetup> SetUpRun(const Recipe& recipe, bool with_tokenizer) {
@@ -139,15 +144,11 @@ absl::StatusOr<RunSetup> SetUpRun(const Recipe& recipe, bool with_tokenizer) {
   }
   const std::string& tokenizer_path =
       recipe.tokenizer.path.empty() ? recipe.model.path : recipe.tokenizer.path;
-  if (with_tokenizer && !tokenizer_path.empty()) {
-    absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer = Tokenizer::Load(tokenizer_path);
-    if (tokenizer.ok()) {
-      setup.tokenizer = std::move(*tokenizer);
-      for (const std::string& warning : setup.tokenizer->warnings()) LogWarning(warning);
-    } else if (!recipe.tokenizer.path.empty() || recipe.data.objective == "mlm" ||
-               !absl::IsNotFound(tokenizer.status())) {
-      return tokenizer.status();
-    }
+  // A model folder without a tokenizer is fine for a model that predicts the next id.
+  const bool optional = recipe.tokenizer.path.empty() && recipe.data.objective == "clm";
+  if (with_tokenizer && !tokenizer_path.empty() && !(optional && !HoldsTokenizer(tokenizer_path))) {
+    TRANCHE_ASSIGN_OR_RETURN(setup.tokenizer, Tokenizer::Load(tokenizer_path));
+    for (const std::string& warning : setup.tokenizer->warnings()) LogWarning(warning);
   }
   TRANCHE_RETURN_IF_ERROR(Complete(&setup));
   return setup;

@@ -1,0 +1,2 @@
+add_executable(tokenizer_bench ${CMAKE_CURRENT_LIST_DIR}/tokenizer_bench.cc)
+target_link_libraries(tokenizer_bench PRIVATE tranche_data tranche_flags)

@@ -228,6 +228,9 @@ absl::StatusOr<ParityCase> ReadParityCase(const std::string& path) {
   Flatten(padded, &result);
   TRANCHE_RETURN_IF_ERROR(ReadHyperParameters(JoinPath(path, "expect.toml"), &result));
   TRANCHE_RETURN_IF_ERROR(ReadExpected(JoinPath(path, "expect.safetensors"), &result));
+  // What is there bounds the memory that a comparison takes.
+  TRANCHE_RETURN_IF_ERROR(
+      result.Expected("logits", result.padded_rows * result.config.vocab_size).status());
   return result;
 }
 

@@ -84,8 +84,9 @@ HWY_INLINE void ProductBlock(const ProductArgs& p, int64_t m, int64_t n, Range k
   }
 }
 
+// Not inlined: every caller's copy would cost compile time and no call is worth saving.
 template <Start kStart, bool kTransposed, int V>
-HWY_INLINE void ProductRows(const ProductArgs& p, int64_t rows, int64_t m, int64_t n, Range k) {
+HWY_NOINLINE void ProductRows(const ProductArgs& p, int64_t rows, int64_t m, int64_t n, Range k) {
   switch (rows) {
     case 1:
       return ProductBlock<kStart, kTransposed, 1, V>(p, m, n, k);

@@ -20,8 +20,11 @@ namespace hn = hwy::HWY_NAMESPACE;
 float RunChains(int64_t rounds) {
   const hn::ScalableTag<float> d;
   const auto factor = hn::Set(d, 0.999f), addend = hn::Set(d, 0.001f);
-  auto a = hn::Set(d, 1.0f), b = a, c = a, e = a, f = a, g = a, h = a, i = a, j = a, k = a, l = a,
-       m = a;
+  // Each chain has a value of its own, or the compiler would keep one for all.
+  auto a = hn::Set(d, 1.0f), b = hn::Set(d, 1.0625f), c = hn::Set(d, 1.125f);
+  auto e = hn::Set(d, 1.1875f), f = hn::Set(d, 1.25f), g = hn::Set(d, 1.3125f);
+  auto h = hn::Set(d, 1.375f), i = hn::Set(d, 1.4375f), j = hn::Set(d, 1.5f);
+  auto k = hn::Set(d, 1.5625f), l = hn::Set(d, 1.625f), m = hn::Set(d, 1.6875f);
   for (int64_t round = 0; round < rounds; ++round) {
     a = hn::MulAdd(a, factor, addend), b = hn::MulAdd(b, factor, addend),
     c = hn::MulAdd(c, factor, addend);

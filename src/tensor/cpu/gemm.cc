@@ -108,11 +108,12 @@ void MatMul(const MatMulArgs& args, std::byte* scratch, int threads) {
 }
 
 void BiasBackward(Tensor d_bias, Tensor d_out, int threads) {
-  constexpr int64_t kColumns = 32;
-  ParallelFor(d_bias.cols, kColumns, d_out.size() < kElementGrain ? 1 : threads,
-              [&](int64_t begin, int64_t end) {
-                AddColumnSums(d_out, begin, end - begin, d_bias.Row<float>(0) + begin);
-              });
+  if (d_out.size() < kElementGrain) threads = 1;
+  constexpr int64_t kLine = 16;
+  const int64_t band = std::min(kMaxSumCols, RoundUp(d_bias.cols / (2 * threads) + 1, 2 * kLine));
+  ParallelFor(d_bias.cols, band, threads, [&](int64_t begin, int64_t end) {
+    AddColumnSums(d_out, begin, end - begin, d_bias.Row<float>(0) + begin);
+  });
 }
 
 }  // namespace tranche::cpu

@@ -96,21 +96,26 @@ void PackRows(const T* from, int64_t stride, int64_t rows, int64_t depth, float*
   }
 }
 
-// Panels [depth][kWidth] of columns of a matrix [depth, cols] whose rows are contiguous.
+// Panels [depth][kWidth] of columns of a matrix [depth, cols] whose rows are contiguous: row by
+// row, because a panel by itself would visit a cache line for a few of its elements.
 template <int64_t kWidth, typename T>
 void PackColumns(const T* from, int64_t stride, int64_t cols, int64_t depth, float* to) {
-  for (int64_t col = 0; col < cols; col += kWidth, to += kWidth * kDepth) {
-    const int64_t width = std::min(kWidth, cols - col);
-    for (int64_t k = 0; k < depth; ++k) {
-      const T* source = from + k * stride + col;
-      float* target = to + k * kWidth;
-      if (width == kWidth) {
-        ForVectors(kWidth, [&](int64_t i, auto extent) {
-          Store(Load(source + i, extent), target + i, extent);
-        });
-      } else {
-        std::memset(target, 0, kWidth * sizeof(float));
-        for (int64_t i = 0; i < width; ++i) target[i] = static_cast<float>(source[i]);
+  constexpr int64_t kCovered = (kWidth + kLanes - 1) / kLanes * kLanes;
+  for (int64_t k = 0; k < depth; ++k) {
+    const T* source = from + k * stride;
+    float* target = to + k * kWidth;
+    int64_t col = 0;
+    // Whole vectors may run over into the panel's next k, which comes next. Behind the last k lies
+    // another panel.
+    const int64_t last = kCovered == kWidth || k + 1 < depth ? cols - kCovered : -1;
+    for (; col <= last; col += kWidth, target += kWidth * kDepth) {
+      for (int64_t i = 0; i < kCovered; i += kLanes) {
+        Store(Load(source + col + i, Whole()), target + i, Whole());
+      }
+    }
+    for (; col < cols; col += kWidth, target += kWidth * kDepth) {
+      for (int64_t i = 0; i < kWidth; ++i) {
+        target[i] = col + i < cols ? static_cast<float>(source[col + i]) : 0.0f;
       }
     }
   }
@@ -287,18 +292,34 @@ const char* RunInstructionSet() {
   return HWY_TARGET == HWY_AVX3 ? "AVX-512" : hwy::TargetName(HWY_TARGET);
 }
 
-// Rows are summed in chunks, chunks in order: the error grows with the square root of what one long
-// chain would have.
+// Rows are summed by fours into chunks and chunks in order, for accuracy; row by row, because a
+// column by itself would visit a cache line per element.
 template <typename T>
 void ColumnSums(const Tensor& matrix, int64_t col, int64_t cols, float* sums) {
   constexpr int64_t kChunk = 64;
+  HWY_ALIGN float chunk[kMaxSumCols];
   for (int64_t row = 0; row < matrix.rows; row += kChunk) {
     const int64_t end = std::min(matrix.rows, row + kChunk);
+    std::fill(chunk, chunk + cols, 0.0f);
+    int64_t i = row;
+    for (; i + 4 <= end; i += 4) {
+      const T* from = matrix.Row<T>(i) + col;
+      ForVectors(cols, [&](int64_t j, auto extent) {
+        const T* at = from + j;
+        const VF first = hn::Add(Load(at, extent), Load(at + matrix.stride, extent));
+        const VF second =
+            hn::Add(Load(at + 2 * matrix.stride, extent), Load(at + 3 * matrix.stride, extent));
+        Store(hn::Add(Load(chunk + j, extent), hn::Add(first, second)), chunk + j, extent);
+      });
+    }
+    for (; i < end; ++i) {
+      const T* from = matrix.Row<T>(i) + col;
+      ForVectors(cols, [&](int64_t j, auto extent) {
+        Store(hn::Add(Load(chunk + j, extent), Load(from + j, extent)), chunk + j, extent);
+      });
+    }
     ForVectors(cols, [&](int64_t j, auto extent) {
-      VF sum = hn::Zero(DF());
-      for (int64_t i = row; i < end; ++i)
-        sum = hn::Add(sum, Load(matrix.Row<T>(i) + col + j, extent));
-      Store(hn::Add(Load(sums + j, extent), sum), sums + j, extent);
+      Store(hn::Add(Load(sums + j, extent), Load(chunk + j, extent)), sums + j, extent);
     });
   }
 }

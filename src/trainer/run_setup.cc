@@ -145,7 +145,7 @@ absl::StatusOr<RunSetup> SetUpRun(const Recipe& recipe, bool with_tokenizer) {
   const std::string& tokenizer_path =
       recipe.tokenizer.path.empty() ? recipe.model.path : recipe.tokenizer.path;
   // A model folder without a tokenizer is fine for a model that predicts the next id.
-  const bool optional = recipe.tokenizer.path.empty() && recipe.data.objective == "clm";
+  const bool optional = tokenizer_path == recipe.model.path && recipe.data.objective == "clm";
   if (with_tokenizer && !tokenizer_path.empty() && !(optional && !HoldsTokenizer(tokenizer_path))) {
     TRANCHE_ASSIGN_OR_RETURN(setup.tokenizer, Tokenizer::Load(tokenizer_path));
     for (const std::string& warning : setup.tokenizer->warnings()) LogWarning(warning);

@@ -1,6 +1,8 @@
-// Tokenizing speed: a cold pass over real text, one core and all of them, and time per byte on pieces of growing length.
+// Tokenizing speed: a cold pass over real text, one core and all of them, and time per byte on
+// pieces of growing length.
 //
-//   taskset -c 0 build/release/tokenizer_bench TOKENIZER FILE...     (.gz allowed; documents are parted by blank lines)
+//   taskset -c 0 build/release/tokenizer_bench TOKENIZER FILE...     (.gz allowed; documents are
+//   parted by blank lines)
 //
 // The first figure compares with shared/bench/tokenizers_speed.py run on the same files.
 #include <zlib.h>
@@ -44,7 +46,8 @@ std::unique_ptr<Tokenizer> Load(const char* path) {
   return *std::move(tokenizer);
 }
 
-void MeasurePass(const char* path, const std::vector<absl::string_view>& documents, double megabytes, int threads) {
+void MeasurePass(const char* path, const std::vector<absl::string_view>& documents,
+                 double megabytes, int threads) {
   const auto tokenizer = Load(path);
   std::atomic<size_t> next = 0, tokens = 0;
   const auto work = [&] {
@@ -65,7 +68,8 @@ void MeasurePass(const char* path, const std::vector<absl::string_view>& documen
   for (int i = 1; i < threads; ++i) others.emplace_back(work);
   work();
   for (std::thread& other : others) other.join();
-  absl::PrintF("tranche %2d thread(s) %8.2f MB/s   %d tokens, %.1f MB\n", threads, megabytes / Seconds(start), tokens.load(), megabytes);
+  absl::PrintF("tranche %2d thread(s) %8.2f MB/s   %d tokens, %.1f MB\n", threads,
+               megabytes / Seconds(start), tokens.load(), megabytes);
 }
 
 void MeasureLongPieces(const char* path) {
@@ -77,7 +81,8 @@ void MeasureLongPieces(const char* path) {
     random += static_cast<char>('a' + (state >> 24) % 26);
   }
   for (const auto& [name, text] :
-       {std::pair("a", std::string(2000000, 'a')), std::pair("_", std::string(2000000, '_')), std::pair("random letters", random)}) {
+       {std::pair("a", std::string(2000000, 'a')), std::pair("_", std::string(2000000, '_')),
+        std::pair("random letters", random)}) {
     double nanoseconds[2];
     int column = 0;
     for (const size_t size : {size_t{20000}, text.size()}) {
@@ -89,7 +94,8 @@ void MeasureLongPieces(const char* path) {
       }
       nanoseconds[column++] = Seconds(start) * 1e9 / static_cast<double>(size) / rounds;
     }
-    absl::PrintF("one piece of %-15s %7.1f ns/byte at 20 kB, %7.1f at 2 MB\n", name, nanoseconds[0], nanoseconds[1]);
+    absl::PrintF("one piece of %-15s %7.1f ns/byte at 20 kB, %7.1f at 2 MB\n", name, nanoseconds[0],
+                 nanoseconds[1]);
   }
 }
 
@@ -113,7 +119,8 @@ int main(int argc, char** argv) {
   const std::vector<absl::string_view> documents = absl::StrSplit(text, "\n\n");
   const double megabytes = static_cast<double>(text.size()) / 1e6;
   const int cores = static_cast<int>(std::thread::hardware_concurrency());
-  for (int threads = 1; threads <= cores; threads *= 2) tranche::MeasurePass(argv[1], documents, megabytes, threads);
+  for (int threads = 1; threads <= cores; threads *= 2)
+    tranche::MeasurePass(argv[1], documents, megabytes, threads);
   tranche::MeasureLongPieces(argv[1]);
   return 0;
 }

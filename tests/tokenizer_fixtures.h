@@ -19,10 +19,13 @@ inline std::string SharedPath(const std::string& relative) {
   return JoinPath(shared != nullptr ? shared : TRANCHE_SOURCE_DIR "/../shared", relative);
 }
 
-inline std::string TokenizerFixture(const std::string& relative) { return SharedPath("fixtures/tokenizers/" + relative); }
+inline std::string TokenizerFixture(const std::string& relative) {
+  return SharedPath("fixtures/tokenizers/" + relative);
+}
 
-#define SKIP_WITHOUT(path) \
-  if (!FileExists(path) && !IsDirectory(path)) GTEST_SKIP() << path << " is absent: set TRANCHE_SHARED to the folder of fixtures"
+#define SKIP_WITHOUT(path)                     \
+  if (!FileExists(path) && !IsDirectory(path)) \
+  GTEST_SKIP() << path << " is absent: set TRANCHE_SHARED to the folder of fixtures"
 
 // A folder that is gone when the test is over.
 class ScratchFolder {
@@ -47,7 +50,8 @@ class ScratchFolder {
   std::string path_;
 };
 
-inline std::vector<int32_t> Ids(const Tokenizer& tokenizer, absl::string_view text, bool add_special = false) {
+inline std::vector<int32_t> Ids(const Tokenizer& tokenizer, absl::string_view text,
+                                bool add_special = false) {
   std::vector<int32_t> ids;
   tokenizer.Encode(text, add_special, &ids);
   return ids;

@@ -12,7 +12,8 @@ namespace {
 class Goldens : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(Goldens, EveryLineIsEqual) {
-  const std::string folder = TokenizerFixture(GetParam()), goldens = TokenizerFixture(absl::StrCat("goldens/", GetParam(), ".jsonl"));
+  const std::string folder = TokenizerFixture(GetParam()),
+                    goldens = TokenizerFixture(absl::StrCat("goldens/", GetParam(), ".jsonl"));
   SKIP_WITHOUT(goldens);
   const auto tokenizer = Tokenizer::Load(folder);
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
@@ -23,7 +24,8 @@ TEST_P(Goldens, EveryLineIsEqual) {
 }
 
 INSTANTIATE_TEST_SUITE_P(AllTokenizers, Goldens,
-                         ::testing::Values("bert-base-uncased", "gpt2", "phi-2", "phi-3-mini", "llama2"),
+                         ::testing::Values("bert-base-uncased", "gpt2", "phi-2", "phi-3-mini",
+                                           "llama2"),
                          [](const auto& info) {
                            std::string name = info.param;
                            name.erase(std::remove(name.begin(), name.end(), '-'), name.end());
@@ -67,13 +69,17 @@ TEST(Gpt2, FrenchTextHasItsPreTokensTokensAndIds) {
   EXPECT_EQ(ids, (*golden)["token_ids"].get<std::vector<int32_t>>());
 }
 
-TEST(Stories260K, PromptIsTokenizedAsExpected) {
+TEST(Stories260K, PromptsAreTokenizedAsExpected) {
   const std::string path = SharedPath("fixtures/stories260K/hf/expect.json");
   SKIP_WITHOUT(path);
   const auto expect = ReadJsonFile(path);
   ASSERT_TRUE(expect.ok()) << expect.status();
   const auto tokenizer = Tokenizer::Load(SharedPath("fixtures/stories260K/hf"));
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  for (const auto& entry : (*expect)["greedy"]) {
+    EXPECT_EQ(Ids(**tokenizer, entry["prompt"].get<std::string>(), true),
+              entry["prompt_ids"].get<std::vector<int32_t>>());
+  }
   EXPECT_EQ((*tokenizer)->vocab_size(), 512);
   EXPECT_EQ((*tokenizer)->specials().bos, 1);
   EXPECT_EQ((*tokenizer)->specials().eos, 2);

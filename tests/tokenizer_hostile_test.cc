@@ -1,4 +1,5 @@
-// Damaged and hostile tokenizer files: an error or a working tokenizer, never a crash, a hang or a huge allocation.
+// Damaged and hostile tokenizer files: an error or a working tokenizer, never a crash, a hang or a
+// huge allocation.
 #include "base/rng.h"
 #include "data/tokenizer_trainer.h"
 #include "nlohmann/json.hpp"
@@ -12,7 +13,8 @@ using Json = nlohmann::json;
 // Small files of each family, to be damaged.
 std::vector<Json> Files() {
   std::vector<Json> files;
-  for (const auto model : {TrainerOptions::Model::kByteLevelBpe, TrainerOptions::Model::kWordPiece}) {
+  for (const auto model :
+       {TrainerOptions::Model::kByteLevelBpe, TrainerOptions::Model::kWordPiece}) {
     ScratchFolder folder;
     TrainerOptions options;
     options.model = model;
@@ -21,7 +23,9 @@ std::vector<Json> Files() {
     const auto report = TrainTokenizer(
         options,
         [&](std::string* text) -> absl::StatusOr<bool> {
-          *text = "the river runs through the riverbed; the bed of the river is wide, the river's bed is not 12 deep";
+          *text =
+              "the river runs through the riverbed; the bed of the river is wide, the river's bed "
+              "is not 12 deep";
           return !std::exchange(given, true);
         },
         folder.path());
@@ -29,18 +33,22 @@ std::vector<Json> Files() {
     files.push_back(Json::parse(*ReadFile(folder.Path("tokenizer.json"))));
   }
   Json pieces = files[0];
-  pieces["normalizer"] = {{"type", "Sequence"},
-                          {"normalizers",
-                           {{{"type", "NFKC"}},
-                            {{"type", "Prepend"}, {"prepend", "▁"}},
-                            {{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", "▁"}},
-                            {{"type", "Replace"}, {"pattern", {{"Regex", "[0-9]+"}}}, {"content", "0"}},
-                            {{"type", "Strip"}, {"strip_left", true}, {"strip_right", false}},
-                            {{"type", "Lowercase"}}}}};
+  pieces["normalizer"] = {
+      {"type", "Sequence"},
+      {"normalizers",
+       {{{"type", "NFKC"}},
+        {{"type", "Prepend"}, {"prepend", "▁"}},
+        {{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", "▁"}},
+        {{"type", "Replace"}, {"pattern", {{"Regex", "[0-9]+"}}}, {"content", "0"}},
+        {{"type", "Strip"}, {"strip_left", true}, {"strip_right", false}},
+        {{"type", "Lowercase"}}}}};
   pieces["pre_tokenizer"] = {
       {"type", "Sequence"},
       {"pretokenizers",
-       {{{"type", "Split"}, {"pattern", {{"Regex", "\\s+|\\p{L}+(?!x)"}}}, {"behavior", "MergedWithPrevious"}, {"invert", false}},
+       {{{"type", "Split"},
+         {"pattern", {{"Regex", "\\s+|\\p{L}+(?!x)"}}},
+         {"behavior", "MergedWithPrevious"},
+         {"invert", false}},
         {{"type", "Digits"}, {"individual_digits", true}},
         {{"type", "Metaspace"}, {"replacement", "▁"}, {"prepend_scheme", "first"}}}}};
   pieces["decoder"] = {{"type", "Sequence"},
@@ -50,7 +58,11 @@ std::vector<Json> Files() {
                          {{"type", "Fuse"}},
                          {{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}}}}};
   pieces["model"]["byte_fallback"] = true;
-  pieces["added_tokens"].push_back({{"id", 290}, {"content", " bed"}, {"lstrip", true}, {"rstrip", true}, {"single_word", true}});
+  pieces["added_tokens"].push_back({{"id", 290},
+                                    {"content", " bed"},
+                                    {"lstrip", true},
+                                    {"rstrip", true},
+                                    {"single_word", true}});
   files.push_back(pieces);
   return files;
 }
@@ -63,7 +75,8 @@ void Try(const ScratchFolder& folder, const std::string& content) {
     ASSERT_THAT(std::string(tokenizer.status().message()), ::testing::HasSubstr(path));
     return;
   }
-  for (const char* text : {"", "the river's bed  is 12\n<|endoftext|>", "日本\u0301 aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"}) {
+  for (const char* text : {"", "the river's bed  is 12\n<|endoftext|>",
+                           "日本\u0301 aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"}) {
     std::vector<int32_t> ids;
     (*tokenizer)->Encode(text, true, &ids);
     for (const int32_t id : ids) ASSERT_LT(id, (*tokenizer)->vocab_size());
@@ -79,7 +92,8 @@ TEST(HostileTokenizer, CutAnywhereIsRefused) {
       const std::string cut = whole.substr(0, whole.size() * i / 150);
       const auto tokenizer = Tokenizer::Load(folder.Write("tokenizer.json", cut));
       ASSERT_FALSE(tokenizer.ok());
-      ASSERT_THAT(std::string(tokenizer.status().message()), ::testing::HasSubstr("tokenizer.json"));
+      ASSERT_THAT(std::string(tokenizer.status().message()),
+                  ::testing::HasSubstr("tokenizer.json"));
     }
   }
 }
@@ -127,11 +141,43 @@ void Collect(Json* node, RandomSequence* random, std::vector<Json*>* nodes) {
 TEST(HostileTokenizer, ThousandsOfWrongValuesNeverCrash) {
   const ScratchFolder folder;
   RandomSequence random(77);
-  const std::vector<Json> values = {
-      nullptr, true, -1, 0, 2097150, 2097151, 4294967295u, 1e300, -0.5, "", "a", "▁", std::string(3000, 'a'), "Sequence", "Split",
-      "BPE", "WordPiece", "first", "\\p{", "(a*)*b", "(?:a|aa)+$", "a{1000}{1000}", "(((((((((a))))))))){99}", "(?<=a+)b", "\\1(a)",
-      "[[[[", "", Json::array(), Json::object(), Json::array({1, 2}), Json::array({"a", 70000}), {{"type", "Sequence"}},
-      {{"type", "ByteLevel"}}, {{"Regex", "(x+x+)+y"}}, {{"Regex", ""}}, {{"String", ""}}, {{"Sequence", {{"id", "A"}}}}};
+  const std::vector<Json> values = {nullptr,
+                                    true,
+                                    -1,
+                                    0,
+                                    2097150,
+                                    2097151,
+                                    4294967295u,
+                                    1e300,
+                                    -0.5,
+                                    "",
+                                    "a",
+                                    "▁",
+                                    std::string(3000, 'a'),
+                                    "Sequence",
+                                    "Split",
+                                    "BPE",
+                                    "WordPiece",
+                                    "first",
+                                    "\\p{",
+                                    "(a*)*b",
+                                    "(?:a|aa)+$",
+                                    "a{1000}{1000}",
+                                    "(((((((((a))))))))){99}",
+                                    "(?<=a+)b",
+                                    "\\1(a)",
+                                    "[[[[",
+                                    "",
+                                    Json::array(),
+                                    Json::object(),
+                                    Json::array({1, 2}),
+                                    Json::array({"a", 70000}),
+                                    {{"type", "Sequence"}},
+                                    {{"type", "ByteLevel"}},
+                                    {{"Regex", "(x+x+)+y"}},
+                                    {{"Regex", ""}},
+                                    {{"String", ""}},
+                                    {{"Sequence", {{"id", "A"}}}}};
   for (const Json& file : Files()) {
     for (int i = 0; i < 600; ++i) {
       Json changed = file;
@@ -150,7 +196,8 @@ TEST(HostileTokenizer, ReplacementsThatMultiplyAreRefused) {
   const ScratchFolder folder;
   Json file = Files()[0];
   Json steps = Json::array();
-  for (int i = 0; i < 40; ++i) steps.push_back({{"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", "aa"}});
+  for (int i = 0; i < 40; ++i)
+    steps.push_back({{"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", "aa"}});
   file["normalizer"] = {{"type", "Sequence"}, {"normalizers", steps}};
   const auto tokenizer = Tokenizer::Load(folder.Write("tokenizer.json", file.dump()));
   ASSERT_FALSE(tokenizer.ok());
@@ -160,7 +207,10 @@ TEST(HostileTokenizer, ReplacementsThatMultiplyAreRefused) {
 TEST(HostileTokenizer, PatternsThatBacktrackWithoutEndComeBack) {
   const ScratchFolder folder;
   Json file = Files()[0];
-  file["pre_tokenizer"] = {{"type", "Split"}, {"pattern", {{"Regex", "(x+x+)+y"}}}, {"behavior", "Isolated"}, {"invert", false}};
+  file["pre_tokenizer"] = {{"type", "Split"},
+                           {"pattern", {{"Regex", "(x+x+)+y"}}},
+                           {"behavior", "Isolated"},
+                           {"invert", false}};
   const auto tokenizer = Tokenizer::Load(folder.Write("tokenizer.json", file.dump()));
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
   const std::string text(60, 'x');

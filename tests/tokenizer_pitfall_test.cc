@@ -1,4 +1,5 @@
-// What goes wrong with tokenizer files in the field (shared/reference/pitfalls.md), each of its whole kind.
+// What goes wrong with tokenizer files in the field (shared/reference/pitfalls.md), each of its
+// whole kind.
 #include <thread>
 
 #include "absl/strings/str_join.h"
@@ -38,7 +39,8 @@ class TokenizerFiles : public ::testing::Test {
     const auto tokenizer = Load(file);
     ASSERT_FALSE(tokenizer.ok()) << "accepted, though: " << reason;
     EXPECT_EQ(tokenizer.status().code(), absl::StatusCode::kInvalidArgument);
-    EXPECT_THAT(std::string(tokenizer.status().message()), HasSubstr(folder_.Path("tokenizer.json")));
+    EXPECT_THAT(std::string(tokenizer.status().message()),
+                HasSubstr(folder_.Path("tokenizer.json")));
     EXPECT_THAT(std::string(tokenizer.status().message()), HasSubstr(reason));
   }
 
@@ -64,8 +66,10 @@ TEST_F(TokenizerFiles, TokensThatHoldSpacesNeedPairs) {
   Json file = SmallBpe();
   file["pre_tokenizer"] = nullptr;
   file["decoder"] = nullptr;
-  file["model"]["vocab"] = {{"a", 0}, {"b", 1}, {" ", 2}, {"\n", 3}, {"a ", 4}, {"a b", 5}, {"\n\n", 6}};
-  file["model"]["merges"] = Json::array({Json::array({"a", " "}), Json::array({"a ", "b"}), Json::array({"\n", "\n"})});
+  file["model"]["vocab"] = {{"a", 0},  {"b", 1},   {" ", 2},   {"\n", 3},
+                            {"a ", 4}, {"a b", 5}, {"\n\n", 6}};
+  file["model"]["merges"] =
+      Json::array({Json::array({"a", " "}), Json::array({"a ", "b"}), Json::array({"\n", "\n"})});
   EXPECT_EQ(Encode(file, "a b\n\na"), (std::vector<int32_t>{5, 6, 0}));
   file["model"]["merges"] = {"a  ", "a  b", "\n \n"};
   ExpectRefused(file, "merges[0]");
@@ -82,8 +86,9 @@ TEST_F(TokenizerFiles, NoMergesAreAcceptedWithAWarning) {
 }
 
 TEST_F(TokenizerFiles, BrokenMergesAreRefusedWithTheirNumber) {
-  for (const Json& rule : {Json("a"), Json("a b c"), Json(7), Json::array({"a"}), Json::array({"a", 1}), Json::array({"a", "q"}),
-                           Json::array({"a", "c"})}) {  // "ac" is not in the vocabulary
+  for (const Json& rule :
+       {Json("a"), Json("a b c"), Json(7), Json::array({"a"}), Json::array({"a", 1}),
+        Json::array({"a", "q"}), Json::array({"a", "c"})}) {  // "ac" is not in the vocabulary
     Json file = SmallBpe();
     file["model"]["merges"] = Json::array({rule});
     ExpectRefused(file, "merges[0]");
@@ -98,7 +103,8 @@ TEST_F(TokenizerFiles, AddedTokensAreOneTokenEachAndTheLongestWins) {
   Json file = SmallBpe();
   file["added_tokens"] = {Added(9, "<ab>"), Added(10, "<ab>c"), Added(11, "a<")};
   EXPECT_EQ(Encode(file, "x<ab>cy x<ab>y"), (std::vector<int32_t>{7, 10, 8, 3, 7, 9, 8}));
-  EXPECT_EQ(Encode(file, "a<ab>"), (std::vector<int32_t>{11, 4})) << "the leftmost comes before the longest";
+  EXPECT_EQ(Encode(file, "a<ab>"), (std::vector<int32_t>{11, 4}))
+      << "the leftmost comes before the longest";
 }
 
 TEST_F(TokenizerFiles, AddedTokenWithAGapInItsIdIsRefusedUnlessTheVocabularyHoldsIt) {
@@ -132,8 +138,9 @@ TEST_F(TokenizerFiles, UnknownTypesAreRefusedByNameInEverySection) {
     file[section] = {{"type", "Bytelevel2"}};
     ExpectRefused(file, absl::StrCat(section, ": type \"Bytelevel2\" is not supported"));
   }
-  for (const auto& [section, list] : {std::pair("normalizer", "normalizers"), std::pair("pre_tokenizer", "pretokenizers"),
-                                      std::pair("decoder", "decoders"), std::pair("post_processor", "processors")}) {
+  for (const auto& [section, list] :
+       {std::pair("normalizer", "normalizers"), std::pair("pre_tokenizer", "pretokenizers"),
+        std::pair("decoder", "decoders"), std::pair("post_processor", "processors")}) {
     Json file = SmallBpe();
     file[section] = {{"type", "Sequence"}, {list, Json::array({{{"type", "Nmt"}}})}};
     ExpectRefused(file, "type \"Nmt\" is not supported");
@@ -157,7 +164,8 @@ TEST_F(TokenizerFiles, WhatWouldMakeIdsRandomOrUndefinedIsRefused) {
   file["model"]["vocab"]["z"] = 4000000000;
   ExpectRefused(file, "whole number");
   file = SmallBpe();
-  file["pre_tokenizer"] = {{"type", "Split"}, {"pattern", {{"Regex", "(a"}}}, {"behavior", "Isolated"}};
+  file["pre_tokenizer"] = {
+      {"type", "Split"}, {"pattern", {{"Regex", "(a"}}}, {"behavior", "Isolated"}};
   ExpectRefused(file, "does not compile");
   file = SmallBpe();
   file["post_processor"] = {{"type", "RobertaProcessing"}, {"sep", {"s", 77}}, {"cls", {"c", 1}}};
@@ -167,17 +175,20 @@ TEST_F(TokenizerFiles, WhatWouldMakeIdsRandomOrUndefinedIsRefused) {
 TEST_F(TokenizerFiles, MissingFolderAndEmptyFolderSayWhatIsNeeded) {
   EXPECT_EQ(Tokenizer::Load(folder_.Path("absent")).status().code(), absl::StatusCode::kNotFound);
   const auto empty = Tokenizer::Load(folder_.path());
-  EXPECT_THAT(std::string(empty.status().message()), HasSubstr("tokenizer.json, vocab.txt, or vocab.json with merges.txt"));
+  EXPECT_THAT(std::string(empty.status().message()),
+              HasSubstr("tokenizer.json, vocab.txt, or vocab.json with merges.txt"));
 }
 
 // vocab.txt
 
-const char* const kOddLines[] = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "\u2028", "", "##b", "c"};
+const char* const kOddLines[] = {"[PAD]", "[UNK]",  "[CLS]", "[SEP]", "[MASK]",
+                                 "a",     "\u2028", "",      "##b",   "c"};
 
 TEST_F(TokenizerFiles, IdIsTheLineNumberWhateverTheLineHolds) {
   for (const char* line_end : {"\n", "\r\n"}) {
     for (const bool final_line_end : {true, false}) {
-      folder_.Write("vocab.txt", absl::StrCat(absl::StrJoin(kOddLines, line_end), final_line_end ? line_end : ""));
+      folder_.Write("vocab.txt", absl::StrCat(absl::StrJoin(kOddLines, line_end),
+                                              final_line_end ? line_end : ""));
       const auto tokenizer = Tokenizer::Load(folder_.path());
       ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
       EXPECT_EQ((*tokenizer)->TokenToId("##b"), 8);
@@ -210,8 +221,9 @@ TEST_F(TokenizerFiles, WordPieceKnowsItsSpecialsAndWhatContinuesAWord) {
   const auto tokenizer = Tokenizer::Load(folder_.path());
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
   const Tokenizer::Specials& specials = (*tokenizer)->specials();
-  EXPECT_EQ((std::vector<int32_t>{specials.pad, specials.unk, specials.cls, specials.sep, specials.mask}),
-            (std::vector<int32_t>{0, 1, 2, 3, 4}));
+  EXPECT_EQ(
+      (std::vector<int32_t>{specials.pad, specials.unk, specials.cls, specials.sep, specials.mask}),
+      (std::vector<int32_t>{0, 1, 2, 3, 4}));
   for (int32_t id = 0; id < 10; ++id) EXPECT_EQ((*tokenizer)->IsSpecial(id), id < 5) << id;
   for (int32_t id = 0; id < 10; ++id) EXPECT_EQ((*tokenizer)->ContinuesWord(id), id == 8) << id;
 }
@@ -223,8 +235,8 @@ TEST_F(TokenizerFiles, OnlyAVersionLineIsACommentInMerges) {
   for (const char* line_end : {"\n", "\r\n"}) {
     for (const char* head : {"", "#version: 0.2"}) {
       const std::vector<std::string> lines = {"# a", "a b"};
-      folder_.Write("merges.txt",
-                    absl::StrCat(head, *head ? line_end : "", absl::StrJoin(lines, line_end), line_end));
+      folder_.Write("merges.txt", absl::StrCat(head, *head ? line_end : "",
+                                               absl::StrJoin(lines, line_end), line_end));
       const auto tokenizer = Tokenizer::Load(folder_.path());
       ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
       EXPECT_EQ(Ids(**tokenizer, "ab"), (std::vector<int32_t>{4}));
@@ -232,15 +244,18 @@ TEST_F(TokenizerFiles, OnlyAVersionLineIsACommentInMerges) {
     }
   }
   folder_.Write("merges.txt", "a b\n\n# a\n");
-  EXPECT_THAT(std::string(Tokenizer::Load(folder_.path()).status().message()), HasSubstr("merges.txt:2"));
+  EXPECT_THAT(std::string(Tokenizer::Load(folder_.path()).status().message()),
+              HasSubstr("merges.txt:2"));
 }
 
 TEST_F(TokenizerFiles, RobertaFilesPutTheirTokensAround) {
-  folder_.Write("vocab.json", R"({"<s>": 0, "<pad>": 1, "</s>": 2, "<unk>": 3, "a": 4, "Ġ": 5, "<mask>": 6})");
+  folder_.Write("vocab.json",
+                R"({"<s>": 0, "<pad>": 1, "</s>": 2, "<unk>": 3, "a": 4, "Ġ": 5, "<mask>": 6})");
   folder_.Write("merges.txt", "#version: 0.2\n");
   const auto tokenizer = Tokenizer::Load(folder_.path());
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
-  EXPECT_EQ(Ids(**tokenizer, "a <mask> a", true), (std::vector<int32_t>{0, 4, 6, 5, 4, 2})) << "<mask> takes the space before it";
+  EXPECT_EQ(Ids(**tokenizer, "a <mask> a", true), (std::vector<int32_t>{0, 4, 6, 5, 4, 2}))
+      << "<mask> takes the space before it";
   EXPECT_EQ((*tokenizer)->specials().mask, 6);
   EXPECT_EQ((*tokenizer)->Decode({0, 4, 2}, true), "a");
 }
@@ -258,9 +273,11 @@ TEST_P(LongPieces, ComeBackUnchanged) {
   while (random.size() < 400000) {
     state = state * 1664525 + 1013904223;
     random += static_cast<char>('a' + (state >> 24) % 26);
-    prose += (state >> 28) == 0 ? std::string(" ") : std::string(1, static_cast<char>('a' + (state >> 24) % 26));
+    prose += (state >> 28) == 0 ? std::string(" ")
+                                : std::string(1, static_cast<char>('a' + (state >> 24) % 26));
   }
-  for (const std::string& text : {std::string(400000, 'a'), std::string(400000, '_'), random, prose}) {
+  for (const std::string& text :
+       {std::string(400000, 'a'), std::string(400000, '_'), random, prose}) {
     const auto ids = Ids(**tokenizer, text);
     EXPECT_EQ((*tokenizer)->Decode(ids, false), text);
     // A piece's front does not depend on what comes far behind it.
@@ -271,7 +288,9 @@ TEST_P(LongPieces, ComeBackUnchanged) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Tokenizers, LongPieces, ::testing::Values("phi-2", "phi-3-mini"),
-                         [](const auto& info) { return std::string(info.param).substr(0, 5) == "phi-2" ? "phi2" : "phi3"; });
+                         [](const auto& info) {
+                           return std::string(info.param).substr(0, 5) == "phi-2" ? "phi2" : "phi3";
+                         });
 
 TEST_F(TokenizerFiles, ThreadsAndFullCachesDoNotChangeIds) {
   const auto tokenizer = Load(SmallBpe());
@@ -280,7 +299,9 @@ TEST_F(TokenizerFiles, ThreadsAndFullCachesDoNotChangeIds) {
   std::string text;
   for (uint32_t i = 0; i < 150000; ++i) {
     text += ' ';
-    for (uint32_t rest = i * 2654435761u, n = i % 29; n > 0 || rest > 0xFFFFFF; rest /= 3, n -= n > 0) text += "abc"[rest % 3];
+    for (uint32_t rest = i * 2654435761u, n = i % 29; n > 0 || rest > 0xFFFFFF;
+         rest /= 3, n -= n > 0)
+      text += "abc"[rest % 3];
   }
   const auto expected = Ids(**tokenizer, text);
   std::vector<std::vector<int32_t>> got(4);

@@ -15,7 +15,8 @@ using ::testing::HasSubstr;
 using Model = TrainerOptions::Model;
 
 DocumentSource From(std::vector<std::string> documents) {
-  return [documents = std::move(documents), next = size_t{0}](std::string* text) mutable -> absl::StatusOr<bool> {
+  return [documents = std::move(documents),
+          next = size_t{0}](std::string* text) mutable -> absl::StatusOr<bool> {
     if (next == documents.size()) return false;
     *text = documents[next++];
     return true;
@@ -26,9 +27,11 @@ DocumentSource From(std::vector<std::string> documents) {
 std::vector<std::string> Documents() {
   std::vector<std::string> documents(40, "Wel come to the Tok en izers libr ary.");
   documents.push_back("abababab cdcdcdcd aaaa aaaaa");
-  const std::vector<std::string> words = {"river", "rivers", "riverbed", "Bed", "naïve", "日本語", "don't", "12345", "x\n\n  y"};
+  const std::vector<std::string> words = {"river",  "rivers", "riverbed", "Bed",     "naïve",
+                                          "日本語", "don't",  "12345",    "x\n\n  y"};
   for (size_t i = 0; i < 300; ++i) {
-    documents.push_back(absl::StrCat(words[i * 7 % 9], " ", words[i * i % 9], i % 3 ? "" : " ", words[i % 5]));
+    documents.push_back(
+        absl::StrCat(words[i * 7 % 9], " ", words[i * i % 9], i % 3 ? "" : " ", words[i % 5]));
   }
   return documents;
 }
@@ -84,30 +87,40 @@ TEST_P(BothModels, TheResultLoadsAndSpecialsHaveTheFirstIds) {
     EXPECT_EQ(Ids(**tokenizer, " river").size(), 1u);
   } else {
     EXPECT_EQ((*tokenizer)->specials().mask, 4);
-    EXPECT_EQ(Ids(**tokenizer, "River", true), (std::vector<int32_t>{2, (*tokenizer)->TokenToId("river"), 3}));
+    EXPECT_EQ(Ids(**tokenizer, "River", true),
+              (std::vector<int32_t>{2, (*tokenizer)->TokenToId("river"), 3}));
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, BothModels, ::testing::Values(Model::kByteLevelBpe, Model::kWordPiece),
-                         [](const auto& info) { return info.param == Model::kByteLevelBpe ? "Bpe" : "WordPiece"; });
+INSTANTIATE_TEST_SUITE_P(Models, BothModels,
+                         ::testing::Values(Model::kByteLevelBpe, Model::kWordPiece),
+                         [](const auto& info) {
+                           return info.param == Model::kByteLevelBpe ? "Bpe" : "WordPiece";
+                         });
 
 TEST(WordPieceTrainer, VocabTxtAloneGivesTheSameIds) {
   ScratchFolder folder, text_only;
-  ASSERT_TRUE(TrainTokenizer(Options(Model::kWordPiece, 120), From(Documents()), folder.path()).ok());
-  for (const char* name : {"vocab.txt", "tokenizer_config.json"}) text_only.Write(name, *ReadFile(folder.Path(name)));
+  ASSERT_TRUE(
+      TrainTokenizer(Options(Model::kWordPiece, 120), From(Documents()), folder.path()).ok());
+  for (const char* name : {"vocab.txt", "tokenizer_config.json"})
+    text_only.Write(name, *ReadFile(folder.Path(name)));
   const auto whole = Tokenizer::Load(folder.path()), alone = Tokenizer::Load(text_only.path());
   ASSERT_TRUE(whole.ok() && alone.ok());
-  for (const std::string& text : Documents()) ASSERT_EQ(Ids(**whole, text, true), Ids(**alone, text, true));
+  for (const std::string& text : Documents())
+    ASSERT_EQ(Ids(**whole, text, true), Ids(**alone, text, true));
 }
 
 // The same rules, found the slow way: counting all pairs anew for every merge.
-std::vector<std::pair<int32_t, int32_t>> NaiveMerges(std::vector<std::string> tokens, std::vector<std::vector<int32_t>> words,
-                                                     const std::vector<int64_t>& counts, size_t vocab_size, int64_t least) {
+std::vector<std::pair<int32_t, int32_t>> NaiveMerges(std::vector<std::string> tokens,
+                                                     std::vector<std::vector<int32_t>> words,
+                                                     const std::vector<int64_t>& counts,
+                                                     size_t vocab_size, int64_t least) {
   std::vector<std::pair<int32_t, int32_t>> merges;
   while (tokens.size() < vocab_size) {
     std::map<std::pair<int32_t, int32_t>, int64_t> pairs;
     for (size_t w = 0; w < words.size(); ++w) {
-      for (size_t i = 0; i + 1 < words[w].size(); ++i) pairs[{words[w][i], words[w][i + 1]}] += counts[w];
+      for (size_t i = 0; i + 1 < words[w].size(); ++i)
+        pairs[{words[w][i], words[w][i + 1]}] += counts[w];
     }
     std::pair<int32_t, int32_t> best;
     int64_t most = 0;
@@ -122,7 +135,8 @@ std::vector<std::pair<int32_t, int32_t>> NaiveMerges(std::vector<std::string> to
     for (auto& word : words) {
       std::vector<int32_t> joined;
       for (size_t i = 0; i < word.size(); ++i) {
-        const bool match = i + 1 < word.size() && word[i] == best.first && word[i + 1] == best.second;
+        const bool match =
+            i + 1 < word.size() && word[i] == best.first && word[i + 1] == best.second;
         joined.push_back(match ? id : word[i]);
         i += match;
       }
@@ -156,7 +170,8 @@ TEST(MergeLearner, FindsTheMergesThatRecountingFinds) {
 
 TEST(Trainer, TiesGoToTheSmallerIds) {
   ScratchFolder folder;
-  const auto report = TrainTokenizer(Options(Model::kByteLevelBpe, 259), From({"cdcd abab", "abab cdcd"}), folder.path());
+  const auto report = TrainTokenizer(Options(Model::kByteLevelBpe, 259),
+                                     From({"cdcd abab", "abab cdcd"}), folder.path());
   ASSERT_TRUE(report.ok()) << report.status();
   const auto tokenizer = Tokenizer::Load(folder.path());
   ASSERT_TRUE(tokenizer.ok());
@@ -182,20 +197,22 @@ TEST(Trainer, OneLineWithoutPreTokenizerIsLearned) {
 }
 
 TEST(Trainer, EveryPatternIsWrittenSoThatItIsReadBack) {
-  for (const ScanPattern pattern :
-       {ScanPattern::kGpt2, ScanPattern::kCl100k, ScanPattern::kQwen2, ScanPattern::kO200k, ScanPattern::kNone}) {
+  for (const ScanPattern pattern : {ScanPattern::kGpt2, ScanPattern::kCl100k, ScanPattern::kQwen2,
+                                    ScanPattern::kO200k, ScanPattern::kNone}) {
     ScratchFolder folder;
     TrainerOptions options = Options(Model::kByteLevelBpe, 300);
     options.pattern = pattern;
     ASSERT_TRUE(TrainTokenizer(options, From(Documents()), folder.path()).ok());
     const auto tokenizer = Tokenizer::Load(folder.path());
     ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
-    EXPECT_EQ((*tokenizer)->Decode(Ids(**tokenizer, "Don't 12345 go\n\n"), false), "Don't 12345 go\n\n");
+    EXPECT_EQ((*tokenizer)->Decode(Ids(**tokenizer, "Don't 12345 go\n\n"), false),
+              "Don't 12345 go\n\n");
   }
 }
 
 TEST(Trainer, WrongOptionsAndEmptyTextAreRefusedAndNothingIsWritten) {
-  const auto expect = [](TrainerOptions options, std::vector<std::string> documents, const std::string& reason) {
+  const auto expect = [](TrainerOptions options, std::vector<std::string> documents,
+                         const std::string& reason) {
     ScratchFolder folder;
     const std::string output = folder.Path("out");
     const auto report = TrainTokenizer(options, From(std::move(documents)), output);

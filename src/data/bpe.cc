@@ -46,16 +46,19 @@ BpeModel::BpeModel(const Vocabulary& vocabulary, const BpeOptions& options, size
   byte_ids_.fill(-1);
 }
 
-absl::StatusOr<std::unique_ptr<BpeModel>> BpeModel::Create(const Vocabulary& vocabulary, const std::vector<Merge>& merges,
+absl::StatusOr<std::unique_ptr<BpeModel>> BpeModel::Create(const Vocabulary& vocabulary,
+                                                           const std::vector<Merge>& merges,
                                                            const BpeOptions& options) {
   if (merges.size() >= MergeTable::kNoRank) {
-    return absl::InvalidArgumentError(absl::StrCat("merges: ", merges.size(), " rules; at most 4 million are read"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("merges: ", merges.size(), " rules; at most 4 million are read"));
   }
   std::unique_ptr<BpeModel> model(new BpeModel(vocabulary, options, merges.size()));
   if (!options.unk_token.empty()) {
     model->unk_ = vocabulary.Id(options.unk_token);
     if (model->unk_ < 0) {
-      return absl::InvalidArgumentError(absl::StrCat("unk_token: \"", options.unk_token, "\" is not in the vocabulary"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("unk_token: \"", options.unk_token, "\" is not in the vocabulary"));
     }
   }
   const size_t prefix = options.continuing_subword_prefix.size();
@@ -63,14 +66,16 @@ absl::StatusOr<std::unique_ptr<BpeModel>> BpeModel::Create(const Vocabulary& voc
   for (size_t i = 0; i < merges.size(); ++i) {
     const auto& [left, right] = merges[i];
     if (right.size() < prefix) {
-      return absl::InvalidArgumentError(absl::StrCat("merges[", i, "]: \"", right, "\" is shorter than the prefix \"",
-                                                     options.continuing_subword_prefix, "\" of what continues a word"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("merges[", i, "]: \"", right, "\" is shorter than the prefix \"",
+                       options.continuing_subword_prefix, "\" of what continues a word"));
     }
     const std::string whole = absl::StrCat(left, absl::string_view(right).substr(prefix));
     for (const std::string* token : {&left, &right, &whole}) {
       if (vocabulary.Id(*token) < 0) {
-        return absl::InvalidArgumentError(absl::StrCat("merges[", i, "]: \"", left, "\" and \"", right, "\" are to be joined, but \"",
-                                                       *token, "\" is not in the vocabulary"));
+        return absl::InvalidArgumentError(absl::StrCat("merges[", i, "]: \"", left, "\" and \"",
+                                                       right, "\" are to be joined, but \"", *token,
+                                                       "\" is not in the vocabulary"));
       }
     }
     model->table_.Set(vocabulary.Id(left), vocabulary.Id(right), static_cast<uint32_t>(i));
@@ -101,9 +106,11 @@ absl::StatusOr<std::unique_ptr<BpeModel>> BpeModel::Create(const Vocabulary& voc
 }
 
 bool BpeModel::MayCutBefore(absl::string_view marker) const {
-  // The marker must be a symbol, so that unknown characters on both sides of a cut are not fused; no rule may join across a cut.
+  // The marker must be a symbol, so that unknown characters on both sides of a cut are not fused;
+  // no rule may join across a cut.
   if (options_.byte_level || options_.ignore_merges || vocabulary_.Id(marker) < 0) return false;
-  if (!options_.continuing_subword_prefix.empty() || !options_.end_of_word_suffix.empty()) return false;
+  if (!options_.continuing_subword_prefix.empty() || !options_.end_of_word_suffix.empty())
+    return false;
   for (const int32_t id : merged_) {
     const std::string& whole = vocabulary_.Token(id);
     size_t at = 0;
@@ -116,7 +123,8 @@ bool BpeModel::MayCutBefore(absl::string_view marker) const {
 void BpeModel::Append(absl::string_view piece, std::vector<int32_t>* ids) const {
   if (options_.ignore_merges) {
     const auto whole = options_.byte_level ? bytes_to_id_.find(piece) : bytes_to_id_.end();
-    const int32_t id = options_.byte_level ? (whole == bytes_to_id_.end() ? -1 : whole->second) : vocabulary_.Id(piece);
+    const int32_t id = options_.byte_level ? (whole == bytes_to_id_.end() ? -1 : whole->second)
+                                           : vocabulary_.Id(piece);
     if (id >= 0) {
       ids->push_back(id);
       return;
@@ -136,7 +144,8 @@ void BpeModel::Append(absl::string_view piece, std::vector<int32_t>* ids) const 
 }
 
 void BpeModel::AppendBytes(absl::string_view piece, std::vector<int32_t>* symbols) const {
-  const bool plain = options_.continuing_subword_prefix.empty() && options_.end_of_word_suffix.empty();
+  const bool plain =
+      options_.continuing_subword_prefix.empty() && options_.end_of_word_suffix.empty();
   bool pending_unk = false;
   for (size_t i = 0; i < piece.size(); ++i) {
     const auto byte = static_cast<uint8_t>(piece[i]);
@@ -160,8 +169,10 @@ void BpeModel::AppendBytes(absl::string_view piece, std::vector<int32_t>* symbol
 }
 
 void BpeModel::AppendCharacters(absl::string_view piece, std::vector<int32_t>* symbols) const {
-  const bool plain = options_.continuing_subword_prefix.empty() && options_.end_of_word_suffix.empty();
-  // The reference library holds an unknown token back until a known character comes, also past bytes; so does this.
+  const bool plain =
+      options_.continuing_subword_prefix.empty() && options_.end_of_word_suffix.empty();
+  // The reference library holds an unknown token back until a known character comes, also past
+  // bytes; so does this.
   bool pending_unk = false;
   std::string decorated;
   for (size_t position = 0; position < piece.size();) {
@@ -230,8 +241,8 @@ void BpeModel::MergeShort(std::vector<int32_t>* symbols, size_t from) const {
 }
 
 void BpeModel::MergeLong(std::vector<int32_t>* symbols, size_t from) const {
-  // A doubly linked list over the symbols and a heap of (rank, place): O(n log n). A heap entry is stale where the pair at its place
-  // no longer has its rank.
+  // A doubly linked list over the symbols and a heap of (rank, place): O(n log n). A heap entry is
+  // stale where the pair at its place no longer has its rank.
   int32_t* const symbol = symbols->data() + from;
   const size_t count = symbols->size() - from;
   std::vector<uint32_t> next(count), previous(count);
@@ -244,7 +255,8 @@ void BpeModel::MergeLong(std::vector<int32_t>* symbols, size_t from) const {
     const uint32_t rank = table_.Rank(symbol[i], symbol[i + 1]);
     if (rank != MergeTable::kNoRank) start.push_back(static_cast<uint64_t>(rank) << 32 | i);
   }
-  std::priority_queue<uint64_t, std::vector<uint64_t>, std::greater<uint64_t>> heap(std::greater<uint64_t>(), std::move(start));
+  std::priority_queue<uint64_t, std::vector<uint64_t>, std::greater<uint64_t>> heap(
+      std::greater<uint64_t>(), std::move(start));
   while (!heap.empty()) {
     const auto place = static_cast<uint32_t>(heap.top());
     const auto rank = static_cast<uint32_t>(heap.top() >> 32);
@@ -263,7 +275,9 @@ void BpeModel::MergeLong(std::vector<int32_t>* symbols, size_t from) const {
     if (place > 0) push(previous[place], place);
     if (next[place] < count) push(place, next[place]);
   }
-  symbols->erase(std::remove(symbols->begin() + static_cast<std::ptrdiff_t>(from), symbols->end(), -1), symbols->end());
+  symbols->erase(
+      std::remove(symbols->begin() + static_cast<std::ptrdiff_t>(from), symbols->end(), -1),
+      symbols->end());
 }
 
 }  // namespace tranche

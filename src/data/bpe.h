@@ -1,6 +1,7 @@
-// Byte-pair encoding: a piece starts as characters (or bytes), and of the neighbours that a merge rule joins, those of the lowest
-// rank are joined first, leftmost first, until no rule applies (Sennrich, Haddow, Birch, "Neural machine translation of rare words
-// with subword units", ACL 2016).
+// Byte-pair encoding: a piece starts as characters (or bytes), and of the neighbours that a merge
+// rule joins, those of the lowest rank are joined first, leftmost first, until no rule applies
+// (Sennrich, Haddow, Birch, "Neural machine translation of rare words with subword units", ACL
+// 2016).
 #pragma once
 
 #include <array>
@@ -23,7 +24,8 @@ class PieceModel {
   virtual ~PieceModel() = default;
   // Appends the ids of a piece, which is not empty.
   virtual void Append(absl::string_view piece, std::vector<int32_t>* ids) const = 0;
-  // True where a text may be cut before each `marker` that another character precedes, and the parts taken as pieces of their own.
+  // True where a text may be cut before each `marker` that another character precedes, and the
+  // parts taken as pieces of their own.
   virtual bool MayCutBefore(absl::string_view marker) const = 0;
 };
 
@@ -64,7 +66,8 @@ class BpeModel : public PieceModel {
  public:
   using Merge = std::pair<std::string, std::string>;
   // Errors name the merge by its number from 0 ("merges[3]: …"); the caller adds the file.
-  static absl::StatusOr<std::unique_ptr<BpeModel>> Create(const Vocabulary& vocabulary, const std::vector<Merge>& merges,
+  static absl::StatusOr<std::unique_ptr<BpeModel>> Create(const Vocabulary& vocabulary,
+                                                          const std::vector<Merge>& merges,
                                                           const BpeOptions& options);
 
   void Append(absl::string_view piece, std::vector<int32_t>* ids) const override;
@@ -82,10 +85,10 @@ class BpeModel : public PieceModel {
   const Vocabulary& vocabulary_;
   const BpeOptions options_;
   MergeTable table_;
-  std::vector<int32_t> merged_;          // [rank] the id that the rule makes
+  std::vector<int32_t> merged_;  // [rank] the id that the rule makes
   int32_t unk_ = -1;
-  std::array<int32_t, 256> byte_ids_;    // of single bytes (byte_level), or of <0xNN> (byte_fallback)
-  bool all_bytes_ = false;               // every <0xNN> is in the vocabulary
+  std::array<int32_t, 256> byte_ids_;  // of single bytes (byte_level), or of <0xNN> (byte_fallback)
+  bool all_bytes_ = false;             // every <0xNN> is in the vocabulary
   absl::flat_hash_map<uint32_t, int32_t> character_ids_;
   absl::flat_hash_map<std::string, int32_t> bytes_to_id_;  // byte_level and ignore_merges: by bytes
 };

@@ -18,9 +18,10 @@ absl::StatusOr<Behavior> ReadBehavior(const JsonNode& node, absl::string_view ot
   if (name == "MergedWithPrevious") return Behavior::kMergedWithPrevious;
   if (name == "MergedWithNext") return Behavior::kMergedWithNext;
   if (name == "Contiguous") return Behavior::kContiguous;
-  return node.Child("behavior").Error("\"" + name +
-                                      "\" is unknown; allowed are Removed, Isolated, MergedWithPrevious, MergedWithNext, "
-                                      "Contiguous");
+  return node.Child("behavior")
+      .Error("\"" + name +
+             "\" is unknown; allowed are Removed, Isolated, MergedWithPrevious, MergedWithNext, "
+             "Contiguous");
 }
 
 struct Span {
@@ -74,7 +75,8 @@ class SpanList {
     }
     if (behavior == Behavior::kMergedWithNext) std::reverse(pieces.begin(), pieces.end());
     for (const Span& piece : pieces) {
-      if (piece.end > piece.begin) sink(text_.substr(piece.begin, piece.end - piece.begin), at_start && piece.begin == 0);
+      if (piece.end > piece.begin)
+        sink(text_.substr(piece.begin, piece.end - piece.begin), at_start && piece.begin == 0);
     }
   }
 
@@ -175,7 +177,9 @@ class ScanStep : public PreTokenizeStep {
   ScanPattern pattern() const { return pattern_; }
 
   void Cut(absl::string_view piece, bool at_start, PieceSink sink) const override {
-    ScanAll(pattern_, piece, [&](size_t begin, size_t end) { sink(piece.substr(begin, end - begin), at_start && begin == 0); });
+    ScanAll(pattern_, piece, [&](size_t begin, size_t end) {
+      sink(piece.substr(begin, end - begin), at_start && begin == 0);
+    });
   }
 
  private:
@@ -205,7 +209,10 @@ class MetaspaceStep : public PreTokenizeStep {
  public:
   enum class Prepend { kFirst, kAlways, kNever };
   MetaspaceStep(std::string replacement, Prepend prepend, bool split)
-      : replacement_(std::move(replacement)), prepend_(prepend), split_(split), pattern_(TextPattern::Plain(replacement_)) {}
+      : replacement_(std::move(replacement)),
+        prepend_(prepend),
+        split_(split),
+        pattern_(TextPattern::Plain(replacement_)) {}
 
   void Cut(absl::string_view piece, bool at_start, PieceSink sink) const override {
     std::string text;
@@ -217,7 +224,8 @@ class MetaspaceStep : public PreTokenizeStep {
       }
     }
     const bool prepend = prepend_ == Prepend::kAlways || (prepend_ == Prepend::kFirst && at_start);
-    if (prepend && text.compare(0, replacement_.size(), replacement_) != 0) text.insert(0, replacement_);
+    if (prepend && text.compare(0, replacement_.size(), replacement_) != 0)
+      text.insert(0, replacement_);
     if (!split_) return sink(text, at_start);
     SpanList spans(text);
     pattern_.ForEach(text, [&](size_t begin, size_t end) { spans.Match(begin, end); });
@@ -255,21 +263,26 @@ absl::StatusOr<PreTokenizer> PreTokenizer::Read(const JsonNode& node) {
     result.byte_level_ = true;
     result.steps_.pop_back();
   }
-  const auto* scan = result.steps_.size() == 1 ? dynamic_cast<ScanStep*>(result.steps_[0].get()) : nullptr;
+  const auto* scan =
+      result.steps_.size() == 1 ? dynamic_cast<ScanStep*>(result.steps_[0].get()) : nullptr;
   if (scan != nullptr) result.only_pattern_ = scan->pattern();
   return result;
 }
 
-void PreTokenizer::CutFrom(size_t step, absl::string_view text, bool at_start, PieceSink sink) const {
+void PreTokenizer::CutFrom(size_t step, absl::string_view text, bool at_start,
+                           PieceSink sink) const {
   if (step == steps_.size()) return sink(text, at_start);
-  steps_[step]->Cut(text, at_start, [&](absl::string_view piece, bool first) { CutFrom(step + 1, piece, first, sink); });
+  steps_[step]->Cut(text, at_start, [&](absl::string_view piece, bool first) {
+    CutFrom(step + 1, piece, first, sink);
+  });
 }
 
 absl::Status PreTokenizer::Add(const JsonNode& node) {
   std::string type;
   TRANCHE_ASSIGN_OR_RETURN(type, node.RequiredString("type"));
   if (type == "Sequence") {
-    TRANCHE_ASSIGN_OR_RETURN(const std::vector<JsonNode> elements, node.Child("pretokenizers").Elements());
+    TRANCHE_ASSIGN_OR_RETURN(const std::vector<JsonNode> elements,
+                             node.Child("pretokenizers").Elements());
     for (const JsonNode& element : elements) TRANCHE_RETURN_IF_ERROR(Add(element));
     return absl::OkStatus();
   }
@@ -287,8 +300,10 @@ absl::Status PreTokenizer::Add(const JsonNode& node) {
     TRANCHE_ASSIGN_OR_RETURN(const Behavior behavior, ReadBehavior(node, ""));
     TRANCHE_ASSIGN_OR_RETURN(const bool invert, node.Bool("invert", false));
     const ScanPattern known = RecognisePattern(pattern.regex_text());
-    // The known patterns cover the text: isolated, or inverted and "removed", the pieces are the matches.
-    if (known != ScanPattern::kNone && (behavior == Behavior::kIsolated || (behavior == Behavior::kRemoved && invert))) {
+    // The known patterns cover the text: isolated, or inverted and "removed", the pieces are the
+    // matches.
+    if (known != ScanPattern::kNone &&
+        (behavior == Behavior::kIsolated || (behavior == Behavior::kRemoved && invert))) {
       steps_.push_back(std::make_unique<ScanStep>(known));
     } else {
       steps_.push_back(std::make_unique<SplitStep>(std::move(pattern), behavior, invert));
@@ -299,13 +314,16 @@ absl::Status PreTokenizer::Add(const JsonNode& node) {
       return node.Child("replacement").Error("one character is needed here");
     }
     TRANCHE_ASSIGN_OR_RETURN(const bool add_prefix_space, node.Bool("add_prefix_space", true));
-    TRANCHE_ASSIGN_OR_RETURN(const std::string scheme, node.String("prepend_scheme", add_prefix_space ? "always" : "never"));
+    TRANCHE_ASSIGN_OR_RETURN(const std::string scheme,
+                             node.String("prepend_scheme", add_prefix_space ? "always" : "never"));
     TRANCHE_ASSIGN_OR_RETURN(const bool split, node.Bool("split", true));
     if (scheme != "first" && scheme != "always" && scheme != "never") {
-      return node.Child("prepend_scheme").Error("\"" + scheme + "\" is unknown; allowed are first, always, never");
+      return node.Child("prepend_scheme")
+          .Error("\"" + scheme + "\" is unknown; allowed are first, always, never");
     }
     if (!add_prefix_space && scheme != "never") {
-      return node.Child("prepend_scheme").Error("\"" + scheme + "\" contradicts add_prefix_space = false");
+      return node.Child("prepend_scheme")
+          .Error("\"" + scheme + "\" contradicts add_prefix_space = false");
     }
     const auto prepend = scheme == "first"    ? MetaspaceStep::Prepend::kFirst
                          : scheme == "always" ? MetaspaceStep::Prepend::kAlways
@@ -313,18 +331,21 @@ absl::Status PreTokenizer::Add(const JsonNode& node) {
     steps_.push_back(std::make_unique<MetaspaceStep>(std::move(replacement), prepend, split));
   } else if (type == "Digits") {
     TRANCHE_ASSIGN_OR_RETURN(const bool individual, node.Bool("individual_digits", false));
-    steps_.push_back(std::make_unique<SplitAtCharacters>(CharClasses(), kNumber,
-                                                         individual ? Behavior::kIsolated : Behavior::kContiguous));
+    steps_.push_back(std::make_unique<SplitAtCharacters>(
+        CharClasses(), kNumber, individual ? Behavior::kIsolated : Behavior::kContiguous));
   } else if (type == "Punctuation") {
     TRANCHE_ASSIGN_OR_RETURN(const Behavior behavior, ReadBehavior(node, "Isolated"));
-    steps_.push_back(std::make_unique<SplitAtCharacters>(BertClasses(), kBertPunctuation, behavior));
+    steps_.push_back(
+        std::make_unique<SplitAtCharacters>(BertClasses(), kBertPunctuation, behavior));
   } else if (type == "Whitespace") {
     steps_.push_back(std::make_unique<WhitespaceStep>());
   } else if (type == "WhitespaceSplit") {
-    steps_.push_back(std::make_unique<SplitAtCharacters>(CharClasses(), kSpace, Behavior::kRemoved));
+    steps_.push_back(
+        std::make_unique<SplitAtCharacters>(CharClasses(), kSpace, Behavior::kRemoved));
   } else {
-    return node.UnknownType(type, {"BertPreTokenizer", "ByteLevel", "Split", "Sequence", "Metaspace", "Digits", "Punctuation",
-                                   "Whitespace", "WhitespaceSplit"});
+    return node.UnknownType(
+        type, {"BertPreTokenizer", "ByteLevel", "Split", "Sequence", "Metaspace", "Digits",
+               "Punctuation", "Whitespace", "WhitespaceSplit"});
   }
   return absl::OkStatus();
 }

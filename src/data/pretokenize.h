@@ -13,7 +13,8 @@
 
 namespace tranche {
 
-// Takes a piece; `at_start`: it starts where the whole input starts. The view lives during the call only.
+// Takes a piece; `at_start`: it starts where the whole input starts. The view lives during the call
+// only.
 using PieceSink = absl::FunctionRef<void(absl::string_view piece, bool at_start)>;
 
 class PreTokenizeStep {
@@ -30,10 +31,12 @@ class PreTokenizer {
   static PreTokenizer Bert();
   static PreTokenizer ByteLevel(ScanPattern pattern);
 
-  void Cut(absl::string_view text, bool at_start, PieceSink sink) const { CutFrom(0, text, at_start, sink); }
+  void Cut(absl::string_view text, bool at_start, PieceSink sink) const {
+    CutFrom(0, text, at_start, sink);
+  }
 
-  // True where the last step writes bytes as stand-ins. It is left out of Cut: pieces are plain bytes then, and a model works on
-  // bytes (which comes to the same).
+  // True where the last step writes bytes as stand-ins. It is left out of Cut: pieces are plain
+  // bytes then, and a model works on bytes (which comes to the same).
   bool byte_level() const { return byte_level_; }
   // The one pattern that does all the cutting, or kNone where more is to be done.
   ScanPattern only_pattern() const { return only_pattern_; }

@@ -7,7 +7,8 @@
 namespace tranche {
 namespace {
 
-constexpr absl::string_view kGpt2Text = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+constexpr absl::string_view kGpt2Text =
+    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 constexpr absl::string_view kCl100kText =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 constexpr absl::string_view kQwen2Text =
@@ -48,10 +49,13 @@ class Cursor {
     return classes_[code_point];
   }
 
-  // End of the run, from `position` on, of characters with a bit of `wanted` (or without any bit of `unwanted`).
+  // End of the run, from `position` on, of characters with a bit of `wanted` (or without any bit of
+  // `unwanted`).
   template <uint8_t wanted, uint8_t unwanted>
   size_t Run(size_t position) const {
-    const auto belongs = [](uint8_t bits) { return wanted != 0 ? (bits & wanted) != 0 : (bits & unwanted) == 0; };
+    const auto belongs = [](uint8_t bits) {
+      return wanted != 0 ? (bits & wanted) != 0 : (bits & unwanted) == 0;
+    };
     while (position < text_.size()) {
       const auto byte = static_cast<unsigned char>(text_[position]);
       if (byte < 0x80) {
@@ -70,7 +74,8 @@ class Cursor {
   size_t Spaces(size_t position) const { return Run<kSpace, 0>(position); }
   size_t Others(size_t position) const { return Run<0, kNeitherOf>(position); }
 
-  // \s+(?!\S)|\s+ where `end` is the end of the run of spaces: its last character is left to what follows.
+  // \s+(?!\S)|\s+ where `end` is the end of the run of spaces: its last character is left to what
+  // follows.
   size_t SpacesBefore(size_t position, size_t end) const {
     if (end == text_.size()) return end;
     const size_t last = PreviousCharacter(text_, end);
@@ -103,7 +108,8 @@ class Cursor {
     }
   }
 
-  // \s*[\r\n]+ within the run of spaces that ends at `end`, or `position` where the run holds no line end.
+  // \s*[\r\n]+ within the run of spaces that ends at `end`, or `position` where the run holds no
+  // line end.
   size_t ThroughLastLineEnd(size_t position, size_t end) const {
     while (end > position && text_[end - 1] != '\n' && text_[end - 1] != '\r') --end;
     return end;
@@ -131,7 +137,8 @@ size_t NextGpt2(const Cursor& text, size_t position) {
   return text.SpacesBefore(position, text.Spaces(next));
 }
 
-// What cl100k, Qwen2 and o200k share behind their words: ` ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`.
+// What cl100k, Qwen2 and o200k share behind their words: `
+// ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`.
 size_t NextMarksOrSpaces(const Cursor& text, size_t position, bool slash_ends_line) {
   size_t start = position;
   if (text[position] == ' ' && position + 1 < text.size()) ++start;
@@ -139,7 +146,9 @@ size_t NextMarksOrSpaces(const Cursor& text, size_t position, bool slash_ends_li
   const uint8_t bits = text.Class(start, &next);
   if (!(bits & kNeitherOf)) {
     size_t end = text.Others(next);
-    while (end < text.size() && (text[end] == '\r' || text[end] == '\n' || (slash_ends_line && text[end] == '/'))) ++end;
+    while (end < text.size() &&
+           (text[end] == '\r' || text[end] == '\n' || (slash_ends_line && text[end] == '/')))
+      ++end;
     return end;
   }
   const size_t run = text.Spaces(position);
@@ -173,7 +182,8 @@ size_t NextCl100k(const Cursor& text, size_t position, int most_digits) {
   return NextMarksOrSpaces(text, position, false);
 }
 
-// [U]*[l]+ from `position`, where the two sets share some characters; `position` where it does not match.
+// [U]*[l]+ from `position`, where the two sets share some characters; `position` where it does not
+// match.
 size_t CapitalsThenSmall(const Cursor& text, absl::string_view whole, size_t position) {
   const size_t capitals = text.Run<kUpperLike, 0>(position);
   const size_t end = text.Run<kLowerLike, 0>(capitals);
@@ -197,8 +207,10 @@ size_t NextO200k(const Cursor& text, absl::string_view whole, size_t position) {
   const bool word = (bits & (kUpperLike | kLowerLike)) != 0;
   const auto with_contraction = [&](size_t end) { return text.Contraction<true>(end); };
   size_t end;
-  if (prefix && next < text.size() && (end = CapitalsThenSmall(text, whole, next)) != next) return with_contraction(end);
-  if (word && (end = CapitalsThenSmall(text, whole, position)) != position) return with_contraction(end);
+  if (prefix && next < text.size() && (end = CapitalsThenSmall(text, whole, next)) != next)
+    return with_contraction(end);
+  if (word && (end = CapitalsThenSmall(text, whole, position)) != position)
+    return with_contraction(end);
   if (prefix && (end = text.Run<kUpperLike, 0>(next)) != next) return with_contraction(end);
   if (word && (end = text.Run<kUpperLike, 0>(position)) != position) return with_contraction(end);
   return NextMarksOrSpaces(text, position, true);
@@ -207,7 +219,8 @@ size_t NextO200k(const Cursor& text, absl::string_view whole, size_t position) {
 }  // namespace
 
 ScanPattern RecognisePattern(absl::string_view regex) {
-  for (const ScanPattern pattern : {ScanPattern::kGpt2, ScanPattern::kCl100k, ScanPattern::kQwen2, ScanPattern::kO200k}) {
+  for (const ScanPattern pattern :
+       {ScanPattern::kGpt2, ScanPattern::kCl100k, ScanPattern::kQwen2, ScanPattern::kO200k}) {
     if (PatternText(pattern) == regex) return pattern;
   }
   return ScanPattern::kNone;
@@ -229,11 +242,13 @@ absl::string_view PatternText(ScanPattern pattern) {
   return "";
 }
 
-size_t ScanEnds(ScanPattern pattern, absl::string_view text, size_t position, size_t* ends, size_t capacity) {
+size_t ScanEnds(ScanPattern pattern, absl::string_view text, size_t position, size_t* ends,
+                size_t capacity) {
   const Cursor cursor(text);
   const auto scan = [&](auto next) {
     size_t count = 0;
-    for (; count < capacity && position < text.size(); ++count) ends[count] = position = next(position);
+    for (; count < capacity && position < text.size(); ++count)
+      ends[count] = position = next(position);
     return count;
   };
   switch (pattern) {

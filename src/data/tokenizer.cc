@@ -34,10 +34,13 @@ std::vector<AddedToken> OnlyNormalized(const TokenizerParts& parts, bool normali
 class TokenizerImpl : public Tokenizer {
  public:
   explicit TokenizerImpl(TokenizerParts parts)
-      : parts_(std::move(parts)), raw_tokens_(OnlyNormalized(parts_, false)), normalized_tokens_(OnlyNormalized(parts_, true)) {
+      : parts_(std::move(parts)),
+        raw_tokens_(OnlyNormalized(parts_, false)),
+        normalized_tokens_(OnlyNormalized(parts_, true)) {
     for (const AddedToken& token : parts_.added) {
       added_texts_[token.id] = token.content;
-      // The library decodes an added token to the text that it looks for, its normalized form ("▁<s>").
+      // The library decodes an added token to the text that it looks for, its normalized form
+      // ("▁<s>").
       std::string decoded = token.content;
       if (token.normalized && parts_.normalizer != nullptr) {
         decoded.clear();
@@ -54,7 +57,8 @@ class TokenizerImpl : public Tokenizer {
     cut_at_metaspace_ = parts_.pre_tokenizer.cuts_nothing() && !parts_.pre_tokenizer.byte_level() &&
                         parts_.model->MayCutBefore(kMetaspace);
     // A continuation is what does not start with the space, however this tokenizer writes it.
-    space_marker_ = parts_.pre_tokenizer.byte_level() ? ByteToStandIn(' ') : std::string(kMetaspace);
+    space_marker_ =
+        parts_.pre_tokenizer.byte_level() ? ByteToStandIn(' ') : std::string(kMetaspace);
   }
 
   void Encode(absl::string_view text, bool add_special, std::vector<int32_t>* ids) const override {
@@ -74,7 +78,10 @@ class TokenizerImpl : public Tokenizer {
           }
           normalized_tokens_.Split(
               segment,
-              [&](size_t b, size_t e) { AppendPieces(segment.substr(b, e - b), at_start && b == 0, cache.get(), ids); }, push);
+              [&](size_t b, size_t e) {
+                AppendPieces(segment.substr(b, e - b), at_start && b == 0, cache.get(), ids);
+              },
+              push);
         },
         push);
     if (add_special) ids->insert(ids->end(), parts_.after.begin(), parts_.after.end());
@@ -86,7 +93,8 @@ class TokenizerImpl : public Tokenizer {
     for (const int32_t id : ids) {
       if (skip_special && skipped_ids_.contains(id)) continue;
       const auto added = decoded_texts_.find(id);
-      const std::string& token = added != decoded_texts_.end() ? added->second : parts_.vocabulary->Token(id);
+      const std::string& token =
+          added != decoded_texts_.end() ? added->second : parts_.vocabulary->Token(id);
       if (!token.empty() || parts_.vocabulary->Id("") == id) tokens.push_back(token);
     }
     std::string text;
@@ -118,7 +126,8 @@ class TokenizerImpl : public Tokenizer {
     const std::string token = IdToToken(id);
     if (token.empty()) return false;
     if (!parts_.continues_word_prefix.empty()) {
-      return token.size() > parts_.continues_word_prefix.size() && absl::StartsWith(token, parts_.continues_word_prefix);
+      return token.size() > parts_.continues_word_prefix.size() &&
+             absl::StartsWith(token, parts_.continues_word_prefix);
     }
     return !absl::StartsWith(token, space_marker_);
   }
@@ -129,7 +138,8 @@ class TokenizerImpl : public Tokenizer {
   const std::vector<std::string>& files() const override { return parts_.files; }
 
  private:
-  // A cache for the time of one call. Caches outlive calls, so that each thread finds a warm one; there are as many as threads.
+  // A cache for the time of one call. Caches outlive calls, so that each thread finds a warm one;
+  // there are as many as threads.
   class Loan {
    public:
     explicit Loan(const TokenizerImpl* owner) : owner_(owner) {
@@ -152,12 +162,14 @@ class TokenizerImpl : public Tokenizer {
     std::unique_ptr<PieceCache> cache_;
   };
 
-  void AppendPieces(absl::string_view text, bool at_start, PieceCache* cache, std::vector<int32_t>* ids) const {
+  void AppendPieces(absl::string_view text, bool at_start, PieceCache* cache,
+                    std::vector<int32_t>* ids) const {
     const char* const text_end = text.data() + text.size();
     const ScanPattern pattern = parts_.pre_tokenizer.only_pattern();
     if (pattern != ScanPattern::kNone) {
-      ScanAll(pattern, text,
-              [&](size_t begin, size_t end) { AppendPiece(text.substr(begin, end - begin), text_end, cache, ids); });
+      ScanAll(pattern, text, [&](size_t begin, size_t end) {
+        AppendPiece(text.substr(begin, end - begin), text_end, cache, ids);
+      });
     } else if (cut_at_metaspace_) {
       size_t begin = 0;
       for (size_t at = 1; begin < text.size(); ++at) {
@@ -175,7 +187,8 @@ class TokenizerImpl : public Tokenizer {
     }
   }
 
-  void AppendPiece(absl::string_view piece, const char* readable_end, PieceCache* cache, std::vector<int32_t>* ids) const {
+  void AppendPiece(absl::string_view piece, const char* readable_end, PieceCache* cache,
+                   std::vector<int32_t>* ids) const {
     if (piece.size() > PieceCache::kMaxPieceBytes) return parts_.model->Append(piece, ids);
     const PieceCache::Key key = PieceCache::MakeKey(piece, readable_end);
     if (cache->AppendIds(piece, key, ids)) return;
@@ -199,6 +212,8 @@ class TokenizerImpl : public Tokenizer {
 
 }  // namespace
 
-std::unique_ptr<Tokenizer> MakeTokenizer(TokenizerParts parts) { return std::make_unique<TokenizerImpl>(std::move(parts)); }
+std::unique_ptr<Tokenizer> MakeTokenizer(TokenizerParts parts) {
+  return std::make_unique<TokenizerImpl>(std::move(parts));
+}
 
 }  // namespace tranche

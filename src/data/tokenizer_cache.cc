@@ -17,7 +17,10 @@ void PieceCache::Grow() {
   for (const Entry& entry : old) {
     if (entry.high == 0) continue;
     const bool is_long = entry.high >> 56 == 0xFF;
-    size_t slot = (is_long ? entry.low : Mix(entry.low ^ 0x9E3779B97F4A7C15u, entry.high ^ 0xD1B54A32D192ED03u)) & mask_;
+    size_t slot =
+        (is_long ? entry.low
+                 : Mix(entry.low ^ 0x9E3779B97F4A7C15u, entry.high ^ 0xD1B54A32D192ED03u)) &
+        mask_;
     while (entries_[slot].high != 0) slot = (slot + 1) & mask_;
     entries_[slot] = entry;
   }

@@ -1,4 +1,5 @@
-// Pieces of text already tokenized: a bounded hash table from a piece's bytes to its ids. One thread owns it.
+// Pieces of text already tokenized: a bounded hash table from a piece's bytes to its ids. One
+// thread owns it.
 #pragma once
 
 #include <cstdint>
@@ -41,7 +42,8 @@ class PieceCache {
       key.hash = Mix(key.low ^ 0x9E3779B97F4A7C15u, key.high ^ 0xD1B54A32D192ED03u);
     } else {
       uint64_t hash = size;
-      for (size_t i = 0; i + 8 <= size; i += 8) hash = Mix(hash ^ Word(piece.data() + i), 0x9FB21C651E98DF25u);
+      for (size_t i = 0; i + 8 <= size; i += 8)
+        hash = Mix(hash ^ Word(piece.data() + i), 0x9FB21C651E98DF25u);
       hash = Mix(hash ^ Word(piece.data() + size - 8), 0xD6E8FEB86659FD93u);
       key.low = key.hash = hash;
       key.high = uint64_t{0xFF} << 56;
@@ -61,13 +63,13 @@ class PieceCache {
         continue;
       }
       const size_t count = entry.count;
-      const size_t before = ids->size();
-      if (count <= kInlineIds) {
-        // Copying a fixed number is faster than a loop; the surplus is cut off again.
-        ids->insert(ids->end(), entry.ids, entry.ids + kInlineIds);
-        ids->resize(before + count);
+      if (count == 1) {
+        ids->push_back(entry.ids[0]);
+      } else if (count <= kInlineIds) {
+        ids->insert(ids->end(), entry.ids, entry.ids + count);
       } else {
-        ids->insert(ids->end(), long_ids_.begin() + entry.ids[0], long_ids_.begin() + entry.ids[0] + count);
+        ids->insert(ids->end(), long_ids_.begin() + entry.ids[0],
+                    long_ids_.begin() + entry.ids[0] + count);
       }
       return true;
     }
@@ -81,7 +83,8 @@ class PieceCache {
   static constexpr size_t kMinSlots = 1 << 12;
 
   struct Entry {
-    uint64_t low = 0, high = 0;  // high == 0: free. Short pieces: bytes and size. Long: hash; 0xFF, size, place in long_bytes_
+    uint64_t low = 0, high = 0;  // high == 0: free. Short pieces: bytes and size. Long: hash; 0xFF,
+                                 // size, place in long_bytes_
     int32_t ids[kInlineIds] = {};  // or ids[0]: place in long_ids_
     uint32_t count = 0;
   };
@@ -98,7 +101,8 @@ class PieceCache {
   }
   bool LongMatches(const Entry& entry, absl::string_view piece) const {
     const size_t size = entry.high >> 40 & 0xFF, offset = entry.high & 0xFFFFFFFF;
-    return entry.high >> 56 == 0xFF && size == piece.size() && std::memcmp(&long_bytes_[offset], piece.data(), size) == 0;
+    return entry.high >> 56 == 0xFF && size == piece.size() &&
+           std::memcmp(&long_bytes_[offset], piece.data(), size) == 0;
   }
   void Reset(size_t slots);
   void Grow();

@@ -47,7 +47,8 @@ class ByteLevelDecoder : public TokenDecoder {
 
 class WordPieceDecoder : public TokenDecoder {
  public:
-  WordPieceDecoder(std::string prefix, bool cleanup) : prefix_(std::move(prefix)), cleanup_(cleanup) {}
+  WordPieceDecoder(std::string prefix, bool cleanup)
+      : prefix_(std::move(prefix)), cleanup_(cleanup) {}
 
   void Decode(std::vector<std::string>* tokens) const override {
     for (size_t i = 0; i < tokens->size(); ++i) {
@@ -67,8 +68,9 @@ class WordPieceDecoder : public TokenDecoder {
  private:
   // Applied one after the other, in this order.
   static constexpr std::pair<const char*, const char*> kCleanup[] = {
-      {" .", "."},    {" ?", "?"},     {" !", "!"},           {" ,", ","},     {" ' ", "'"},    {" n't", "n't"},
-      {" 'm", "'m"}, {" do not", " don't"}, {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
+      {" .", "."},   {" ?", "?"},     {" !", "!"},    {" ,", ","},
+      {" ' ", "'"},  {" n't", "n't"}, {" 'm", "'m"},  {" do not", " don't"},
+      {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
   const std::string prefix_;
   const bool cleanup_;
 };
@@ -105,7 +107,10 @@ class ByteFallbackDecoder : public TokenDecoder {
   static int ByteOf(const std::string& token) {
     if (token.size() != 6 || !absl::StartsWith(token, "<0x") || token[5] != '>') return -1;
     const auto digit = [](char c) {
-      return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+      return c >= '0' && c <= '9'   ? c - '0'
+             : c >= 'A' && c <= 'F' ? c - 'A' + 10
+             : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                                    : -1;
     };
     const int high = token[3] == '+' ? 0 : digit(token[3]), low = digit(token[4]);
     return high < 0 || low < 0 ? -1 : high * 16 + low;
@@ -120,13 +125,16 @@ class FuseDecoder : public TokenDecoder {
 // Takes at most `start` (`stop`) times the character off the front (end) of each token.
 class StripDecoder : public TokenDecoder {
  public:
-  StripDecoder(std::string content, int64_t start, int64_t stop) : content_(std::move(content)), start_(start), stop_(stop) {}
+  StripDecoder(std::string content, int64_t start, int64_t stop)
+      : content_(std::move(content)), start_(start), stop_(stop) {}
 
   void Decode(std::vector<std::string>* tokens) const override {
     for (std::string& token : *tokens) {
       absl::string_view rest = token;
-      for (int64_t i = 0; i < start_ && absl::StartsWith(rest, content_); ++i) rest.remove_prefix(content_.size());
-      for (int64_t i = 0; i < stop_ && absl::EndsWith(rest, content_); ++i) rest.remove_suffix(content_.size());
+      for (int64_t i = 0; i < start_ && absl::StartsWith(rest, content_); ++i)
+        rest.remove_prefix(content_.size());
+      for (int64_t i = 0; i < stop_ && absl::EndsWith(rest, content_); ++i)
+        rest.remove_suffix(content_.size());
       token = std::string(rest);
     }
   }
@@ -138,7 +146,8 @@ class StripDecoder : public TokenDecoder {
 
 class ReplaceDecoder : public TokenDecoder {
  public:
-  ReplaceDecoder(TextPattern pattern, std::string content) : pattern_(std::move(pattern)), content_(std::move(content)) {}
+  ReplaceDecoder(TextPattern pattern, std::string content)
+      : pattern_(std::move(pattern)), content_(std::move(content)) {}
 
   void Decode(std::vector<std::string>* tokens) const override {
     for (std::string& token : *tokens) {
@@ -156,7 +165,8 @@ class ReplaceDecoder : public TokenDecoder {
 
 class MetaspaceDecoder : public TokenDecoder {
  public:
-  MetaspaceDecoder(std::string replacement, bool drop_first) : replacement_(std::move(replacement)), drop_first_(drop_first) {}
+  MetaspaceDecoder(std::string replacement, bool drop_first)
+      : replacement_(std::move(replacement)), drop_first_(drop_first) {}
 
   void Decode(std::vector<std::string>* tokens) const override {
     for (size_t i = 0; i < tokens->size(); ++i) {
@@ -172,7 +182,8 @@ class MetaspaceDecoder : public TokenDecoder {
 
 class SequenceDecoder : public TokenDecoder {
  public:
-  explicit SequenceDecoder(std::vector<std::unique_ptr<TokenDecoder>> parts) : parts_(std::move(parts)) {}
+  explicit SequenceDecoder(std::vector<std::unique_ptr<TokenDecoder>> parts)
+      : parts_(std::move(parts)) {}
 
   void Decode(std::vector<std::string>* tokens) const override {
     for (const auto& part : parts_) part->Decode(tokens);
@@ -187,15 +198,19 @@ class SequenceDecoder : public TokenDecoder {
   const std::vector<std::unique_ptr<TokenDecoder>> parts_;
 };
 
-absl::StatusOr<std::string> ReadCharacter(const JsonNode& node, absl::string_view key, absl::string_view otherwise) {
+absl::StatusOr<std::string> ReadCharacter(const JsonNode& node, absl::string_view key,
+                                          absl::string_view otherwise) {
   TRANCHE_ASSIGN_OR_RETURN(std::string text, node.String(key, otherwise));
-  if (text.empty() || Utf8Length(text[0]) != text.size()) return node.Child(key).Error("one character is needed here");
+  if (text.empty() || Utf8Length(text[0]) != text.size())
+    return node.Child(key).Error("one character is needed here");
   return text;
 }
 
 }  // namespace
 
-std::unique_ptr<TokenDecoder> MakeByteLevelDecoder() { return std::make_unique<ByteLevelDecoder>(); }
+std::unique_ptr<TokenDecoder> MakeByteLevelDecoder() {
+  return std::make_unique<ByteLevelDecoder>();
+}
 
 std::unique_ptr<TokenDecoder> MakeWordPieceDecoder(std::string prefix, bool cleanup) {
   return std::make_unique<WordPieceDecoder>(std::move(prefix), cleanup);
@@ -228,10 +243,12 @@ absl::StatusOr<std::unique_ptr<TokenDecoder>> ReadDecoder(const JsonNode& node) 
   } else if (type == "Metaspace") {
     TRANCHE_ASSIGN_OR_RETURN(std::string replacement, ReadCharacter(node, "replacement", "\u2581"));
     TRANCHE_ASSIGN_OR_RETURN(const bool add_prefix_space, node.Bool("add_prefix_space", true));
-    TRANCHE_ASSIGN_OR_RETURN(const std::string scheme, node.String("prepend_scheme", add_prefix_space ? "always" : "never"));
+    TRANCHE_ASSIGN_OR_RETURN(const std::string scheme,
+                             node.String("prepend_scheme", add_prefix_space ? "always" : "never"));
     result = std::make_unique<MetaspaceDecoder>(std::move(replacement), scheme != "never");
   } else if (type == "Sequence") {
-    TRANCHE_ASSIGN_OR_RETURN(const std::vector<JsonNode> elements, node.Child("decoders").Elements());
+    TRANCHE_ASSIGN_OR_RETURN(const std::vector<JsonNode> elements,
+                             node.Child("decoders").Elements());
     std::vector<std::unique_ptr<TokenDecoder>> parts;
     for (const JsonNode& element : elements) {
       TRANCHE_ASSIGN_OR_RETURN(std::unique_ptr<TokenDecoder> part, ReadDecoder(element));
@@ -240,9 +257,11 @@ absl::StatusOr<std::unique_ptr<TokenDecoder>> ReadDecoder(const JsonNode& node) 
     }
     result = std::make_unique<SequenceDecoder>(std::move(parts));
   } else {
-    return node.UnknownType(type, {"WordPiece", "ByteLevel", "Sequence", "Replace", "ByteFallback", "Fuse", "Strip", "Metaspace"});
+    return node.UnknownType(type, {"WordPiece", "ByteLevel", "Sequence", "Replace", "ByteFallback",
+                                   "Fuse", "Strip", "Metaspace"});
   }
-  if (result->growth() > kMaxGrowth) return node.Error("its replacements make a text more than 1000 times longer");
+  if (result->growth() > kMaxGrowth)
+    return node.Error("its replacements make a text more than 1000 times longer");
   return result;
 }
 

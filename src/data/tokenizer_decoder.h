@@ -13,7 +13,8 @@ namespace tranche {
 class TokenDecoder {
  public:
   virtual ~TokenDecoder() = default;
-  // Rewrites the texts in place, perhaps to another number of them; the result is all of them joined.
+  // Rewrites the texts in place, perhaps to another number of them; the result is all of them
+  // joined.
   virtual void Decode(std::vector<std::string>* tokens) const = 0;
   // See Normalizer::growth.
   virtual double growth() const { return 1; }

@@ -1,4 +1,5 @@
-// Reading the parts of a tokenizer file: every error names the file and the place in it ("FILE: pre_tokenizer.pattern: …").
+// Reading the parts of a tokenizer file: every error names the file and the place in it ("FILE:
+// pre_tokenizer.pattern: …").
 #pragma once
 
 #include <string>
@@ -13,7 +14,8 @@ namespace tranche {
 // A value and where it stands. Refers to a document that must outlive it.
 class JsonNode {
  public:
-  JsonNode(const nlohmann::json* value, std::string place) : value_(value), place_(std::move(place)) {}
+  JsonNode(const nlohmann::json* value, std::string place)
+      : value_(value), place_(std::move(place)) {}
 
   const nlohmann::json& value() const { return *value_; }
   const std::string& place() const { return place_; }
@@ -27,7 +29,8 @@ class JsonNode {
 
   // Members with a default for absent or null ones; another type is an error.
   absl::StatusOr<bool> Bool(absl::string_view key, bool otherwise) const;
-  absl::StatusOr<int64_t> Int(absl::string_view key, int64_t otherwise, int64_t low, int64_t high) const;
+  absl::StatusOr<int64_t> Int(absl::string_view key, int64_t otherwise, int64_t low,
+                              int64_t high) const;
   absl::StatusOr<std::string> String(absl::string_view key, absl::string_view otherwise) const;
   // Members that must be there.
   absl::StatusOr<std::string> RequiredString(absl::string_view key) const;

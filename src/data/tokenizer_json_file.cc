@@ -43,10 +43,12 @@ absl::StatusOr<std::vector<BpeModel::Merge>> ReadMerges(const JsonNode& node) {
     };
     if (i == 0) pairs = rule.is_array();
     if (rule.is_array() != pairs) {
-      return error("some merges are pairs and some are strings; they must all be written in one way");
+      return error(
+          "some merges are pairs and some are strings; they must all be written in one way");
     }
     if (pairs) {
-      if (rule.size() != 2 || !rule[0].is_string() || !rule[1].is_string()) return error("a pair of strings is needed here");
+      if (rule.size() != 2 || !rule[0].is_string() || !rule[1].is_string())
+        return error("a pair of strings is needed here");
       merges.emplace_back(rule[0].get<std::string>(), rule[1].get<std::string>());
       continue;
     }
@@ -55,8 +57,10 @@ absl::StatusOr<std::vector<BpeModel::Merge>> ReadMerges(const JsonNode& node) {
     if (absl::StartsWith(text, "#version")) continue;
     const std::vector<std::string> fields = absl::StrSplit(text, ' ');
     if (fields.size() != 2) {
-      return error(absl::StrCat("\"", text, "\" has ", fields.size(), " fields between spaces where two tokens are needed; the file ",
-                                "is damaged (a no-break space turned into a space?), or its tokens hold spaces: write merges as "
+      return error(absl::StrCat("\"", text, "\" has ", fields.size(),
+                                " fields between spaces where two tokens are needed; the file ",
+                                "is damaged (a no-break space turned into a space?), or its tokens "
+                                "hold spaces: write merges as "
                                 "pairs then"));
     }
     merges.emplace_back(fields[0], fields[1]);
@@ -71,19 +75,23 @@ absl::Status ReadBpe(const JsonNode& node, bool byte_level, TokenizerParts* part
   TRANCHE_ASSIGN_OR_RETURN(options.fuse_unk, node.Bool("fuse_unk", false));
   TRANCHE_ASSIGN_OR_RETURN(options.byte_fallback, node.Bool("byte_fallback", false));
   TRANCHE_ASSIGN_OR_RETURN(options.ignore_merges, node.Bool("ignore_merges", false));
-  TRANCHE_ASSIGN_OR_RETURN(options.continuing_subword_prefix, node.String("continuing_subword_prefix", ""));
+  TRANCHE_ASSIGN_OR_RETURN(options.continuing_subword_prefix,
+                           node.String("continuing_subword_prefix", ""));
   TRANCHE_ASSIGN_OR_RETURN(options.end_of_word_suffix, node.String("end_of_word_suffix", ""));
   const JsonNode dropout = node.Child("dropout");
   if (!dropout.IsNull() && !(dropout.value().is_number() && dropout.value().get<double>() == 0)) {
     return dropout.Error("BPE dropout makes ids random; set it to null");
   }
-  TRANCHE_ASSIGN_OR_RETURN(const std::vector<BpeModel::Merge> merges, ReadMerges(node.Child("merges")));
-  absl::StatusOr<std::unique_ptr<BpeModel>> model = BpeModel::Create(*parts->vocabulary, merges, options);
+  TRANCHE_ASSIGN_OR_RETURN(const std::vector<BpeModel::Merge> merges,
+                           ReadMerges(node.Child("merges")));
+  absl::StatusOr<std::unique_ptr<BpeModel>> model =
+      BpeModel::Create(*parts->vocabulary, merges, options);
   if (!model.ok()) return node.Error(model.status().message());
   parts->model = *std::move(model);
   if (merges.empty()) {
-    parts->warnings.push_back(
-        absl::StrCat(node.place(), ".merges: no merge rule exists, so every token is a single character or byte"));
+    parts->warnings.push_back(absl::StrCat(
+        node.place(),
+        ".merges: no merge rule exists, so every token is a single character or byte"));
   }
   return absl::OkStatus();
 }
@@ -91,11 +99,14 @@ absl::Status ReadBpe(const JsonNode& node, bool byte_level, TokenizerParts* part
 absl::Status ReadWordPiece(const JsonNode& node, TokenizerParts* parts) {
   WordPieceOptions options;
   TRANCHE_ASSIGN_OR_RETURN(options.unk_token, node.String("unk_token", options.unk_token));
-  TRANCHE_ASSIGN_OR_RETURN(options.continuing_subword_prefix,
-                           node.String("continuing_subword_prefix", options.continuing_subword_prefix));
-  TRANCHE_ASSIGN_OR_RETURN(options.max_input_chars_per_word,
-                           node.Int("max_input_chars_per_word", options.max_input_chars_per_word, 0, int64_t{1} << 40));
-  absl::StatusOr<std::unique_ptr<WordPieceModel>> model = WordPieceModel::Create(*parts->vocabulary, options);
+  TRANCHE_ASSIGN_OR_RETURN(
+      options.continuing_subword_prefix,
+      node.String("continuing_subword_prefix", options.continuing_subword_prefix));
+  TRANCHE_ASSIGN_OR_RETURN(
+      options.max_input_chars_per_word,
+      node.Int("max_input_chars_per_word", options.max_input_chars_per_word, 0, int64_t{1} << 40));
+  absl::StatusOr<std::unique_ptr<WordPieceModel>> model =
+      WordPieceModel::Create(*parts->vocabulary, options);
   if (!model.ok()) return node.Error(model.status().message());
   parts->model = *std::move(model);
   parts->continues_word_prefix = options.continuing_subword_prefix;
@@ -105,7 +116,9 @@ absl::Status ReadWordPiece(const JsonNode& node, TokenizerParts* parts) {
 absl::Status ReadModel(const JsonNode& node, bool byte_level, TokenizerParts* parts) {
   if (!node.value().is_object()) return node.Error("an object is needed here");
   // Very old files leave the type out.
-  TRANCHE_ASSIGN_OR_RETURN(const std::string type, node.String("type", node.Child("merges").IsNull() ? "WordPiece" : "BPE"));
+  TRANCHE_ASSIGN_OR_RETURN(
+      const std::string type,
+      node.String("type", node.Child("merges").IsNull() ? "WordPiece" : "BPE"));
   if (type != "BPE" && type != "WordPiece") return node.UnknownType(type, {"BPE", "WordPiece"});
   TRANCHE_ASSIGN_OR_RETURN(Vocabulary vocabulary, Vocabulary::Read(node.Child("vocab")));
   parts->vocabulary = std::make_unique<Vocabulary>(std::move(vocabulary));
@@ -114,7 +127,8 @@ absl::Status ReadModel(const JsonNode& node, bool byte_level, TokenizerParts* pa
 
 absl::StatusOr<int32_t> ReadIdOfPair(const JsonNode& node) {  // ["</s>", 2]
   const nlohmann::json& pair = node.value();
-  if (!pair.is_array() || pair.size() != 2 || !pair[1].is_number_integer() || pair[1] < 0 || pair[1] > kMaxTokenId) {
+  if (!pair.is_array() || pair.size() != 2 || !pair[1].is_number_integer() || pair[1] < 0 ||
+      pair[1] > kMaxTokenId) {
     return node.Error("[\"token\", id] is needed here");
   }
   return pair[1].get<int32_t>();
@@ -128,21 +142,25 @@ absl::Status ReadTemplate(const JsonNode& node, TokenizerParts* parts) {
     const JsonNode sequence = element.Child("Sequence"), special = element.Child("SpecialToken");
     if (!sequence.IsNull()) {
       TRANCHE_ASSIGN_OR_RETURN(const std::string id, sequence.RequiredString("id"));
-      if (id != "A" || seen_text) return element.Error("a template for one text must hold sequence A once and no other");
+      if (id != "A" || seen_text)
+        return element.Error("a template for one text must hold sequence A once and no other");
       seen_text = true;
       continue;
     }
     if (special.IsNull()) return element.Error("\"Sequence\" or \"SpecialToken\" is needed here");
     TRANCHE_ASSIGN_OR_RETURN(const std::string name, special.RequiredString("id"));
     const JsonNode ids = node.Child("special_tokens").Child(name).Child("ids");
-    if (ids.IsNull()) return element.Error(absl::StrCat("\"", name, "\" is not listed in special_tokens"));
+    if (ids.IsNull())
+      return element.Error(absl::StrCat("\"", name, "\" is not listed in special_tokens"));
     TRANCHE_ASSIGN_OR_RETURN(const std::vector<JsonNode> id_nodes, ids.Elements());
     for (const JsonNode& id : id_nodes) {
-      if (!id.value().is_number_integer() || id.value() < 0 || id.value() > kMaxTokenId) return id.Error("an id is needed here");
+      if (!id.value().is_number_integer() || id.value() < 0 || id.value() > kMaxTokenId)
+        return id.Error("an id is needed here");
       (seen_text ? after : before).push_back(id.value().get<int32_t>());
     }
   }
-  if (!seen_text) return node.Child("single").Error("a template for one text must hold sequence A once");
+  if (!seen_text)
+    return node.Child("single").Error("a template for one text must hold sequence A once");
   parts->before.insert(parts->before.begin(), before.begin(), before.end());
   parts->after.insert(parts->after.end(), after.begin(), after.end());
   return absl::OkStatus();
@@ -161,16 +179,20 @@ absl::Status ReadPostProcessor(const JsonNode& node, TokenizerParts* parts) {
     return absl::OkStatus();
   }
   if (type == "Sequence") {
-    TRANCHE_ASSIGN_OR_RETURN(const std::vector<JsonNode> elements, node.Child("processors").Elements());
-    for (const JsonNode& element : elements) TRANCHE_RETURN_IF_ERROR(ReadPostProcessor(element, parts));
+    TRANCHE_ASSIGN_OR_RETURN(const std::vector<JsonNode> elements,
+                             node.Child("processors").Elements());
+    for (const JsonNode& element : elements)
+      TRANCHE_RETURN_IF_ERROR(ReadPostProcessor(element, parts));
     return absl::OkStatus();
   }
-  return node.UnknownType(type, {"TemplateProcessing", "BertProcessing", "RobertaProcessing", "ByteLevel", "Sequence"});
+  return node.UnknownType(
+      type, {"TemplateProcessing", "BertProcessing", "RobertaProcessing", "ByteLevel", "Sequence"});
 }
 
 }  // namespace
 
-absl::Status PlaceAddedTokens(const std::string& place, std::vector<AddedToken> tokens, TokenizerParts* parts) {
+absl::Status PlaceAddedTokens(const std::string& place, std::vector<AddedToken> tokens,
+                              TokenizerParts* parts) {
   const int32_t size = parts->vocabulary->size();
   int32_t highest = -1;
   absl::flat_hash_map<std::string, int32_t> placed;
@@ -182,14 +204,17 @@ absl::Status PlaceAddedTokens(const std::string& place, std::vector<AddedToken> 
     if (token.content.empty()) continue;
     int32_t id = parts->vocabulary->Id(token.content);
     const auto known = placed.find(token.content);
-    if (id < 0) id = known != placed.end() ? known->second : highest >= size || (size == 0 && highest >= 0) ? highest + 1 : size;
+    if (id < 0)
+      id = known != placed.end()                            ? known->second
+           : highest >= size || (size == 0 && highest >= 0) ? highest + 1
+                                                            : size;
     if (token.id >= 0 && token.id != id) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(place, ": \"", token.content, "\" has id ", token.id, ", but ",
-                       parts->vocabulary->Id(token.content) >= 0
-                           ? absl::StrCat("model.vocab gives it id ", id)
-                           : absl::StrCat("the next free id is ", id, " and other programs would number it so"),
-                       "; put the token into model.vocab with the id that the model was trained with"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          place, ": \"", token.content, "\" has id ", token.id, ", but ",
+          parts->vocabulary->Id(token.content) >= 0
+              ? absl::StrCat("model.vocab gives it id ", id)
+              : absl::StrCat("the next free id is ", id, " and other programs would number it so"),
+          "; put the token into model.vocab with the id that the model was trained with"));
     }
     token.id = id;
     highest = std::max(highest, id);
@@ -213,12 +238,14 @@ absl::StatusOr<TokenizerParts> ReadTokenizerJson(const std::string& path) {
   TokenizerParts parts;
   for (const char* section : {"truncation", "padding"}) {
     const JsonNode node = root.Child(section);
-    if (!node.IsNull()) parts.warnings.push_back(absl::StrCat(node.place(), ": left out; texts are tokenized whole"));
+    if (!node.IsNull())
+      parts.warnings.push_back(absl::StrCat(node.place(), ": left out; texts are tokenized whole"));
   }
   TRANCHE_ASSIGN_OR_RETURN(parts.normalizer, ReadNormalizer(root.Child("normalizer")));
   TRANCHE_ASSIGN_OR_RETURN(parts.pre_tokenizer, PreTokenizer::Read(root.Child("pre_tokenizer")));
   TRANCHE_RETURN_IF_ERROR(ReadModel(root.Child("model"), parts.pre_tokenizer.byte_level(), &parts));
-  TRANCHE_ASSIGN_OR_RETURN(std::vector<AddedToken> added, ReadAddedTokens(root.Child("added_tokens")));
+  TRANCHE_ASSIGN_OR_RETURN(std::vector<AddedToken> added,
+                           ReadAddedTokens(root.Child("added_tokens")));
   TRANCHE_RETURN_IF_ERROR(PlaceAddedTokens(path + ": added_tokens", std::move(added), &parts));
   TRANCHE_RETURN_IF_ERROR(ReadPostProcessor(root.Child("post_processor"), &parts));
   TRANCHE_ASSIGN_OR_RETURN(parts.decoder, ReadDecoder(root.Child("decoder")));
@@ -226,7 +253,9 @@ absl::StatusOr<TokenizerParts> ReadTokenizerJson(const std::string& path) {
   for (const AddedToken& token : parts.added) max_id = std::max(max_id, token.id);
   for (const auto* ids : {&parts.before, &parts.after}) {
     for (const int32_t id : *ids) {
-      if (id > max_id) return root.Child("post_processor").Error(absl::StrCat("id ", id, " is not in the vocabulary"));
+      if (id > max_id)
+        return root.Child("post_processor")
+            .Error(absl::StrCat("id ", id, " is not in the vocabulary"));
     }
   }
   return parts;

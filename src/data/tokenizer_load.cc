@@ -16,15 +16,21 @@
 namespace tranche {
 namespace {
 
-constexpr absl::string_view kCompanions[] = {"tokenizer.json",          "tokenizer_config.json", "special_tokens_map.json",
-                                             "added_tokens.json",       "vocab.txt",             "vocab.json",
+constexpr absl::string_view kCompanions[] = {"tokenizer.json",
+                                             "tokenizer_config.json",
+                                             "special_tokens_map.json",
+                                             "added_tokens.json",
+                                             "vocab.txt",
+                                             "vocab.json",
                                              "merges.txt"};
 
 absl::StatusOr<std::string> ReadText(const std::string& path) {
   TRANCHE_ASSIGN_OR_RETURN(std::string text, ReadFile(path));
   if (const auto invalid = FindInvalidUtf8(text)) {
-    const auto line = 1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(*invalid), '\n');
-    return absl::InvalidArgumentError(absl::StrCat(path, ":", line, ": invalid UTF-8 at byte ", *invalid));
+    const auto line =
+        1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(*invalid), '\n');
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ":", line, ": invalid UTF-8 at byte ", *invalid));
   }
   return text;
 }
@@ -56,23 +62,26 @@ absl::StatusOr<std::vector<BpeModel::Merge>> ReadMergesFile(const std::string& p
     const std::vector<std::string> fields = absl::StrSplit(line, ' ');
     if (fields.size() != 2) {
       return absl::InvalidArgumentError(
-          absl::StrCat(path, ":", i + 1, ": \"", line, "\" has ", fields.size(), " fields where two tokens parted by one space ",
-                       "are needed"));
+          absl::StrCat(path, ":", i + 1, ": \"", line, "\" has ", fields.size(),
+                       " fields where two tokens parted by one space ", "are needed"));
     }
     merges.emplace_back(fields[0], fields[1]);
   }
   return merges;
 }
 
-// The added tokens that tokenizer_config.json and added_tokens.json bring to files without a list of their own.
-absl::StatusOr<std::vector<AddedToken>> ListedTokens(const std::string& folder, const JsonNode& config) {
+// The added tokens that tokenizer_config.json and added_tokens.json bring to files without a list
+// of their own.
+absl::StatusOr<std::vector<AddedToken>> ListedTokens(const std::string& folder,
+                                                     const JsonNode& config) {
   std::vector<AddedToken> tokens;
   const JsonNode listed = config.Child("added_tokens_decoder");
   if (listed.value().is_object()) {
     for (const auto& [key, value] : listed.value().items()) {
       const JsonNode node(&value, absl::StrCat(listed.place(), ".", key));
       AddedToken token;
-      if (!absl::SimpleAtoi(key, &token.id) || token.id < 0 || token.id > kMaxTokenId) return node.Error("its key must be an id");
+      if (!absl::SimpleAtoi(key, &token.id) || token.id < 0 || token.id > kMaxTokenId)
+        return node.Error("its key must be an id");
       TRANCHE_ASSIGN_OR_RETURN(token.content, node.RequiredString("content"));
       TRANCHE_ASSIGN_OR_RETURN(token.special, node.Bool("special", false));
       TRANCHE_ASSIGN_OR_RETURN(token.single_word, node.Bool("single_word", false));
@@ -84,27 +93,32 @@ absl::StatusOr<std::vector<AddedToken>> ListedTokens(const std::string& folder, 
   } else {
     const std::string path = JoinPath(folder, "added_tokens.json");
     TRANCHE_ASSIGN_OR_RETURN(const nlohmann::json added, ReadOptionalJson(path));
-    if (!added.is_null() && !added.is_object()) return absl::InvalidArgumentError(path + ": an object is needed here");
+    if (!added.is_null() && !added.is_object())
+      return absl::InvalidArgumentError(path + ": an object is needed here");
     for (const auto& [content, id] : added.items()) {
       AddedToken token;
       token.content = content;
       if (!id.is_number_integer() || id < 0 || id > kMaxTokenId) {
-        return absl::InvalidArgumentError(absl::StrCat(path, ": ", content, ": an id is needed here"));
+        return absl::InvalidArgumentError(
+            absl::StrCat(path, ": ", content, ": an id is needed here"));
       }
       token.id = id.get<int32_t>();
       tokens.push_back(std::move(token));
     }
   }
-  std::sort(tokens.begin(), tokens.end(), [](const AddedToken& a, const AddedToken& b) { return a.id < b.id; });
+  std::sort(tokens.begin(), tokens.end(),
+            [](const AddedToken& a, const AddedToken& b) { return a.id < b.id; });
   return tokens;
 }
 
-// The text of a special token in tokenizer_config.json or special_tokens_map.json: a string or an object with its content.
+// The text of a special token in tokenizer_config.json or special_tokens_map.json: a string or an
+// object with its content.
 std::string SpecialText(const nlohmann::json& file, const char* key) {
   if (!file.is_object() || !file.contains(key)) return "";
   const nlohmann::json& value = file[key];
   if (value.is_string()) return value.get<std::string>();
-  if (value.is_object() && value.contains("content") && value["content"].is_string()) return value["content"].get<std::string>();
+  if (value.is_object() && value.contains("content") && value["content"].is_string())
+    return value["content"].get<std::string>();
   return "";
 }
 
@@ -144,28 +158,36 @@ void FindSpecials(const nlohmann::json& config, const nlohmann::json& map, Token
 
 }  // namespace
 
-absl::StatusOr<TokenizerParts> ReadWordPieceFiles(const std::string& vocab_path, const JsonNode& config) {
+absl::StatusOr<TokenizerParts> ReadWordPieceFiles(const std::string& vocab_path,
+                                                  const JsonNode& config) {
   TRANCHE_ASSIGN_OR_RETURN(const std::string text, ReadText(vocab_path));
   if (std::count(text.begin(), text.end(), '\n') > kMaxTokenId) {
-    return absl::InvalidArgumentError(absl::StrCat(vocab_path, ": more than ", kMaxTokenId, " lines"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(vocab_path, ": more than ", kMaxTokenId, " lines"));
   }
   TokenizerParts parts;
-  parts.vocabulary = std::make_unique<Vocabulary>(Vocabulary::FromLines(text, vocab_path, &parts.warnings));
+  parts.vocabulary =
+      std::make_unique<Vocabulary>(Vocabulary::FromLines(text, vocab_path, &parts.warnings));
   BertNormalizerOptions normalizer;
   TRANCHE_ASSIGN_OR_RETURN(normalizer.lowercase, config.Bool("do_lower_case", true));
-  TRANCHE_ASSIGN_OR_RETURN(normalizer.handle_chinese_chars, config.Bool("tokenize_chinese_chars", true));
-  TRANCHE_ASSIGN_OR_RETURN(normalizer.strip_accents, config.Bool("strip_accents", normalizer.lowercase));
+  TRANCHE_ASSIGN_OR_RETURN(normalizer.handle_chinese_chars,
+                           config.Bool("tokenize_chinese_chars", true));
+  TRANCHE_ASSIGN_OR_RETURN(normalizer.strip_accents,
+                           config.Bool("strip_accents", normalizer.lowercase));
   parts.normalizer = MakeBertNormalizer(normalizer);
   parts.pre_tokenizer = PreTokenizer::Bert();
   WordPieceOptions options;
   const std::string unk = SpecialText(config.value(), "unk_token");
   if (!unk.empty()) options.unk_token = unk;
-  absl::StatusOr<std::unique_ptr<WordPieceModel>> model = WordPieceModel::Create(*parts.vocabulary, options);
-  if (!model.ok()) return absl::InvalidArgumentError(absl::StrCat(vocab_path, ": ", model.status().message()));
+  absl::StatusOr<std::unique_ptr<WordPieceModel>> model =
+      WordPieceModel::Create(*parts.vocabulary, options);
+  if (!model.ok())
+    return absl::InvalidArgumentError(absl::StrCat(vocab_path, ": ", model.status().message()));
   parts.model = *std::move(model);
   parts.continues_word_prefix = options.continuing_subword_prefix;
   parts.decoder = MakeWordPieceDecoder(options.continuing_subword_prefix, true);
-  TRANCHE_ASSIGN_OR_RETURN(std::vector<AddedToken> added, ListedTokens(DirName(vocab_path), config));
+  TRANCHE_ASSIGN_OR_RETURN(std::vector<AddedToken> added,
+                           ListedTokens(DirName(vocab_path), config));
   TRANCHE_RETURN_IF_ERROR(PlaceAddedTokens(vocab_path, std::move(added), &parts));
   const auto name = [&](const char* key, const char* otherwise) {
     const std::string text_of_key = SpecialText(config.value(), key);
@@ -183,33 +205,45 @@ absl::StatusOr<TokenizerParts> ReadWordPieceFiles(const std::string& vocab_path,
     parts.before = {cls_id};
     parts.after = {sep_id};
   } else {
-    parts.warnings.push_back(absl::StrCat(vocab_path, ": ", cls, " or ", sep, " is missing, so nothing is put around a text"));
+    parts.warnings.push_back(absl::StrCat(vocab_path, ": ", cls, " or ", sep,
+                                          " is missing, so nothing is put around a text"));
   }
   return parts;
 }
 
-absl::StatusOr<TokenizerParts> ReadBpeFiles(const std::string& vocab_path, const std::string& merges_path, const JsonNode& config) {
+absl::StatusOr<TokenizerParts> ReadBpeFiles(const std::string& vocab_path,
+                                            const std::string& merges_path,
+                                            const JsonNode& config) {
   TRANCHE_ASSIGN_OR_RETURN(const nlohmann::json document, ReadJsonFile(vocab_path));
   TokenizerParts parts;
-  TRANCHE_ASSIGN_OR_RETURN(Vocabulary vocabulary, Vocabulary::Read(JsonNode(&document, vocab_path + ": ")));
+  TRANCHE_ASSIGN_OR_RETURN(Vocabulary vocabulary,
+                           Vocabulary::Read(JsonNode(&document, vocab_path + ": ")));
   parts.vocabulary = std::make_unique<Vocabulary>(std::move(vocabulary));
   TRANCHE_ASSIGN_OR_RETURN(const std::vector<BpeModel::Merge> merges, ReadMergesFile(merges_path));
   BpeOptions options;
   options.byte_level = true;
-  absl::StatusOr<std::unique_ptr<BpeModel>> model = BpeModel::Create(*parts.vocabulary, merges, options);
-  if (!model.ok()) return absl::InvalidArgumentError(absl::StrCat(merges_path, ": ", model.status().message()));
+  absl::StatusOr<std::unique_ptr<BpeModel>> model =
+      BpeModel::Create(*parts.vocabulary, merges, options);
+  if (!model.ok())
+    return absl::InvalidArgumentError(absl::StrCat(merges_path, ": ", model.status().message()));
   parts.model = *std::move(model);
-  if (merges.empty()) parts.warnings.push_back(merges_path + ": no merge rule exists, so every token is a single byte");
+  if (merges.empty())
+    parts.warnings.push_back(merges_path +
+                             ": no merge rule exists, so every token is a single byte");
   TRANCHE_ASSIGN_OR_RETURN(const bool prefix_space, config.Bool("add_prefix_space", false));
-  const nlohmann::json pre_tokenizer = {{"type", "ByteLevel"}, {"add_prefix_space", prefix_space}, {"use_regex", true}};
-  TRANCHE_ASSIGN_OR_RETURN(parts.pre_tokenizer, PreTokenizer::Read(JsonNode(&pre_tokenizer, vocab_path + ": ")));
+  const nlohmann::json pre_tokenizer = {
+      {"type", "ByteLevel"}, {"add_prefix_space", prefix_space}, {"use_regex", true}};
+  TRANCHE_ASSIGN_OR_RETURN(parts.pre_tokenizer,
+                           PreTokenizer::Read(JsonNode(&pre_tokenizer, vocab_path + ": ")));
   parts.decoder = MakeByteLevelDecoder();
 
-  TRANCHE_ASSIGN_OR_RETURN(std::vector<AddedToken> added, ListedTokens(DirName(vocab_path), config));
+  TRANCHE_ASSIGN_OR_RETURN(std::vector<AddedToken> added,
+                           ListedTokens(DirName(vocab_path), config));
   TRANCHE_RETURN_IF_ERROR(PlaceAddedTokens(vocab_path, std::move(added), &parts));
   const Vocabulary& tokens = *parts.vocabulary;
   const std::string tokenizer_class = SpecialText(config.value(), "tokenizer_class");
-  const bool roberta = tokenizer_class.empty() ? tokens.Id("<s>") >= 0 && tokens.Id("</s>") >= 0 && tokens.Id("<mask>") >= 0
+  const bool roberta = tokenizer_class.empty() ? tokens.Id("<s>") >= 0 && tokens.Id("</s>") >= 0 &&
+                                                     tokens.Id("<mask>") >= 0
                                                : absl::StrContains(tokenizer_class, "Roberta");
   std::vector<AddedToken> specials;
   if (roberta) {
@@ -219,7 +253,9 @@ absl::StatusOr<TokenizerParts> ReadBpeFiles(const std::string& vocab_path, const
       specials.back().lstrip = specials.back().content == "<mask>";
     }
     const int32_t start = tokens.Id("<s>"), end = tokens.Id("</s>");
-    if (start < 0 || end < 0) return absl::InvalidArgumentError(vocab_path + ": a RoBERTa vocabulary must hold <s> and </s>");
+    if (start < 0 || end < 0)
+      return absl::InvalidArgumentError(vocab_path +
+                                        ": a RoBERTa vocabulary must hold <s> and </s>");
     parts.before = {start};
     parts.after = {end};
     parts.specials.cls = start;
@@ -229,9 +265,10 @@ absl::StatusOr<TokenizerParts> ReadBpeFiles(const std::string& vocab_path, const
   }
   specials.erase(std::remove_if(specials.begin(), specials.end(),
                                 [&](const AddedToken& special) {
-                                  return std::any_of(parts.added.begin(), parts.added.end(), [&](const AddedToken& token) {
-                                    return token.content == special.content;
-                                  });
+                                  return std::any_of(parts.added.begin(), parts.added.end(),
+                                                     [&](const AddedToken& token) {
+                                                       return token.content == special.content;
+                                                     });
                                 }),
                  specials.end());
   TRANCHE_RETURN_IF_ERROR(PlaceAddedTokens(vocab_path, std::move(specials), &parts));
@@ -241,13 +278,15 @@ absl::StatusOr<TokenizerParts> ReadBpeFiles(const std::string& vocab_path, const
 absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::Load(const std::string& path) {
   const bool is_folder = IsDirectory(path);
   if (!is_folder && !FileExists(path)) {
-    return absl::NotFoundError(absl::StrCat(path, ": no such file or folder; a tokenizer is a folder or a tokenizer.json file"));
+    return absl::NotFoundError(absl::StrCat(
+        path, ": no such file or folder; a tokenizer is a folder or a tokenizer.json file"));
   }
   const std::string folder = is_folder ? path : DirName(path);
   const auto in_folder = [&](absl::string_view name) { return JoinPath(folder, name); };
   const std::string config_path = in_folder("tokenizer_config.json");
   TRANCHE_ASSIGN_OR_RETURN(const nlohmann::json config, ReadOptionalJson(config_path));
-  TRANCHE_ASSIGN_OR_RETURN(const nlohmann::json map, ReadOptionalJson(in_folder("special_tokens_map.json")));
+  TRANCHE_ASSIGN_OR_RETURN(const nlohmann::json map,
+                           ReadOptionalJson(in_folder("special_tokens_map.json")));
   const JsonNode config_node(&config, config_path + ": ");
 
   std::vector<std::string> deciding;  // the files that decide the ids
@@ -260,11 +299,14 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::Load(const std::string& pa
     TRANCHE_ASSIGN_OR_RETURN(parts, ReadWordPieceFiles(in_folder("vocab.txt"), config_node));
     deciding = {in_folder("vocab.txt"), config_path, in_folder("added_tokens.json")};
   } else if (FileExists(in_folder("vocab.json")) && FileExists(in_folder("merges.txt"))) {
-    TRANCHE_ASSIGN_OR_RETURN(parts, ReadBpeFiles(in_folder("vocab.json"), in_folder("merges.txt"), config_node));
-    deciding = {in_folder("vocab.json"), in_folder("merges.txt"), config_path, in_folder("added_tokens.json")};
+    TRANCHE_ASSIGN_OR_RETURN(
+        parts, ReadBpeFiles(in_folder("vocab.json"), in_folder("merges.txt"), config_node));
+    deciding = {in_folder("vocab.json"), in_folder("merges.txt"), config_path,
+                in_folder("added_tokens.json")};
   } else {
-    return absl::NotFoundError(
-        absl::StrCat(path, ": no tokenizer here: tokenizer.json, vocab.txt, or vocab.json with merges.txt is needed"));
+    return absl::NotFoundError(absl::StrCat(
+        path,
+        ": no tokenizer here: tokenizer.json, vocab.txt, or vocab.json with merges.txt is needed"));
   }
   FindSpecials(config, map, &parts);
   Hasher hasher;

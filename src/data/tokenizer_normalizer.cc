@@ -25,7 +25,8 @@ absl::StatusOr<TextPattern> TextPattern::Read(const JsonNode& node) {
     TRANCHE_ASSIGN_OR_RETURN(std::string text, node.RequiredString("String"));
     return Plain(std::move(text));
   }
-  if (node.Child("Regex").IsNull()) return node.Error("{\"String\": …} or {\"Regex\": …} is needed here");
+  if (node.Child("Regex").IsNull())
+    return node.Error("{\"String\": …} or {\"Regex\": …} is needed here");
   TRANCHE_ASSIGN_OR_RETURN(std::string text, node.RequiredString("Regex"));
   absl::StatusOr<Regex> regex = Regex::Compile(text);
   if (!regex.ok()) return node.Child("Regex").Error(regex.status().message());
@@ -49,7 +50,8 @@ size_t TextPattern::NextCharacter(absl::string_view text, size_t position) {
   return position < text.size() ? position + Utf8Length(text[position]) : position + 1;
 }
 
-void TextPattern::AppendReplaced(absl::string_view text, absl::string_view replacement, std::string* out) const {
+void TextPattern::AppendReplaced(absl::string_view text, absl::string_view replacement,
+                                 std::string* out) const {
   size_t done = 0;
   ForEach(text, [&](size_t begin, size_t end) {
     out->append(text.data() + done, begin - done);
@@ -70,7 +72,9 @@ namespace {
 class UnicodeForm : public Normalizer {
  public:
   explicit UnicodeForm(NormalForm form) : form_(form) {}
-  void Append(absl::string_view text, std::string* out) const override { AppendNormalized(form_, text, out); }
+  void Append(absl::string_view text, std::string* out) const override {
+    AppendNormalized(form_, text, out);
+  }
 
  private:
   const NormalForm form_;
@@ -89,7 +93,8 @@ class Bert : public Normalizer {
       const uint32_t c = NextCodePoint(text, &position);
       const uint8_t bits = classes[c];
       if (options_.clean_text) {
-        if (c == 0 || c == 0xFFFD || ((bits & kBertControl) && c != '\t' && c != '\n' && c != '\r')) continue;
+        if (c == 0 || c == 0xFFFD || ((bits & kBertControl) && c != '\t' && c != '\n' && c != '\r'))
+          continue;
         if (bits & kBertSpace) {
           cleaned += ' ';
           continue;
@@ -114,7 +119,8 @@ class Bert : public Normalizer {
       *out += cleaned;
       return;
     }
-    for (size_t position = 0; position < cleaned.size();) AppendLower(NextCodePoint(cleaned, &position), out);
+    for (size_t position = 0; position < cleaned.size();)
+      AppendLower(NextCodePoint(cleaned, &position), out);
   }
 
  private:
@@ -124,7 +130,8 @@ class Bert : public Normalizer {
 class Lowercase : public Normalizer {
  public:
   void Append(absl::string_view text, std::string* out) const override {
-    for (size_t position = 0; position < text.size();) AppendLower(NextCodePoint(text, &position), out);
+    for (size_t position = 0; position < text.size();)
+      AppendLower(NextCodePoint(text, &position), out);
   }
 };
 
@@ -178,9 +185,12 @@ class Prepend : public Normalizer {
 
 class Replace : public Normalizer {
  public:
-  Replace(TextPattern pattern, std::string content) : pattern_(std::move(pattern)), content_(std::move(content)) {}
+  Replace(TextPattern pattern, std::string content)
+      : pattern_(std::move(pattern)), content_(std::move(content)) {}
 
-  void Append(absl::string_view text, std::string* out) const override { pattern_.AppendReplaced(text, content_, out); }
+  void Append(absl::string_view text, std::string* out) const override {
+    pattern_.AppendReplaced(text, content_, out);
+  }
   double growth() const override { return pattern_.Growth(content_); }
 
  private:
@@ -253,7 +263,8 @@ absl::StatusOr<std::unique_ptr<Normalizer>> ReadNormalizer(const JsonNode& node)
     TRANCHE_ASSIGN_OR_RETURN(std::string content, node.RequiredString("content"));
     result = std::make_unique<Replace>(std::move(pattern), std::move(content));
   } else if (type == "Sequence") {
-    TRANCHE_ASSIGN_OR_RETURN(const std::vector<JsonNode> elements, node.Child("normalizers").Elements());
+    TRANCHE_ASSIGN_OR_RETURN(const std::vector<JsonNode> elements,
+                             node.Child("normalizers").Elements());
     std::vector<std::unique_ptr<Normalizer>> parts;
     for (const JsonNode& element : elements) {
       if (element.IsNull()) return element.Error("a normalizer is needed here");
@@ -262,10 +273,11 @@ absl::StatusOr<std::unique_ptr<Normalizer>> ReadNormalizer(const JsonNode& node)
     }
     result = std::make_unique<Sequence>(std::move(parts));
   } else {
-    return node.UnknownType(type, {"BertNormalizer", "NFC", "NFD", "NFKC", "NFKD", "Sequence", "Prepend", "Replace", "Lowercase",
-                                   "Strip", "StripAccents"});
+    return node.UnknownType(type, {"BertNormalizer", "NFC", "NFD", "NFKC", "NFKD", "Sequence",
+                                   "Prepend", "Replace", "Lowercase", "Strip", "StripAccents"});
   }
-  if (result->growth() > kMaxGrowth) return node.Error("its replacements make a text more than 1000 times longer");
+  if (result->growth() > kMaxGrowth)
+    return node.Error("its replacements make a text more than 1000 times longer");
   return result;
 }
 

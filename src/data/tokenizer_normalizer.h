@@ -15,7 +15,8 @@ class Normalizer {
   virtual ~Normalizer() = default;
   // Appends the normalized text to *out.
   virtual void Append(absl::string_view text, std::string* out) const = 0;
-  // How many times longer the text can become by replacements; a file that multiplies beyond reason is refused.
+  // How many times longer the text can become by replacements; a file that multiplies beyond reason
+  // is refused.
   virtual double growth() const { return 1; }
 };
 
@@ -46,7 +47,8 @@ class TextPattern {
     }
   }
   // The text with every match replaced.
-  void AppendReplaced(absl::string_view text, absl::string_view replacement, std::string* out) const;
+  void AppendReplaced(absl::string_view text, absl::string_view replacement,
+                      std::string* out) const;
 
   // How many times longer a text can become when each match becomes `replacement`.
   double Growth(absl::string_view replacement) const;

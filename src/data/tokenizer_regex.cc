@@ -26,7 +26,8 @@ void LimitOniguruma() {
   });
 }
 
-// Repetitions are unrolled when compiled: nested counts multiply. Bounds their product before Oniguruma sees it.
+// Repetitions are unrolled when compiled: nested counts multiply. Bounds their product before
+// Oniguruma sees it.
 bool CountsAreModest(absl::string_view pattern) {
   double product = 1;
   for (size_t i = 0; i < pattern.size(); ++i) {
@@ -53,25 +54,28 @@ bool CountsAreModest(absl::string_view pattern) {
 absl::StatusOr<Regex> Regex::Compile(absl::string_view pattern) {
   LimitOniguruma();
   if (pattern.size() > kMaxPatternBytes) {
-    return absl::InvalidArgumentError(absl::StrCat("the pattern has ", pattern.size(), " bytes; at most ", kMaxPatternBytes,
-                                                   " are read"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the pattern has ", pattern.size(), " bytes; at most ", kMaxPatternBytes, " are read"));
   }
   if (!CountsAreModest(pattern)) {
-    return absl::InvalidArgumentError("the repetition counts of the pattern multiply to more than a million");
+    return absl::InvalidArgumentError(
+        "the repetition counts of the pattern multiply to more than a million");
   }
   const auto* begin = reinterpret_cast<const OnigUChar*>(pattern.data());
   regex_t* compiled = nullptr;
   OnigErrorInfo info;
-  const int error = onig_new(&compiled, begin, begin + pattern.size(), ONIG_OPTION_CAPTURE_GROUP, ONIG_ENCODING_UTF8,
-                             ONIG_SYNTAX_RUBY, &info);
+  const int error = onig_new(&compiled, begin, begin + pattern.size(), ONIG_OPTION_CAPTURE_GROUP,
+                             ONIG_ENCODING_UTF8, ONIG_SYNTAX_RUBY, &info);
   if (error != ONIG_NORMAL) {
     OnigUChar message[ONIG_MAX_ERROR_MESSAGE_LEN];
     const int length = onig_error_code_to_str(message, error, &info);
     return absl::InvalidArgumentError(
-        absl::StrCat("the pattern does not compile: ", absl::string_view(reinterpret_cast<char*>(message), length)));
+        absl::StrCat("the pattern does not compile: ",
+                     absl::string_view(reinterpret_cast<char*>(message), length)));
   }
   Regex regex;
-  regex.compiled_ = std::shared_ptr<void>(compiled, [](void* r) { onig_free(static_cast<regex_t*>(r)); });
+  regex.compiled_ =
+      std::shared_ptr<void>(compiled, [](void* r) { onig_free(static_cast<regex_t*>(r)); });
   return regex;
 }
 
@@ -79,8 +83,8 @@ bool Regex::Search(absl::string_view text, size_t from, size_t* begin, size_t* e
   const auto* data = reinterpret_cast<const OnigUChar*>(text.data());
   thread_local const std::unique_ptr<OnigRegion, void (*)(OnigRegion*)> region(
       onig_region_new(), [](OnigRegion* r) { onig_region_free(r, 1); });
-  const int at = onig_search(static_cast<regex_t*>(compiled_.get()), data, data + text.size(), data + from,
-                             data + text.size(), region.get(), ONIG_OPTION_NONE);
+  const int at = onig_search(static_cast<regex_t*>(compiled_.get()), data, data + text.size(),
+                             data + from, data + text.size(), region.get(), ONIG_OPTION_NONE);
   if (at < 0) return false;
   *begin = static_cast<size_t>(region->beg[0]);
   *end = static_cast<size_t>(region->end[0]);

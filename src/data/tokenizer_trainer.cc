@@ -31,17 +31,23 @@ struct Learned {
 };
 
 absl::Status CheckOptions(const TrainerOptions& options, const std::vector<std::string>& specials) {
-  const auto error = [](const auto&... parts) { return absl::InvalidArgumentError(absl::StrCat(parts...)); };
+  const auto error = [](const auto&... parts) {
+    return absl::InvalidArgumentError(absl::StrCat(parts...));
+  };
   if (options.vocab_size < 1 || options.vocab_size > kMaxTokenId) {
     return error("vocab_size ", options.vocab_size, ": must be from 1 to ", kMaxTokenId);
   }
-  if (options.min_frequency < 1) return error("min_frequency ", options.min_frequency, ": must be at least 1");
-  if (options.max_alphabet < 1) return error("max_alphabet ", options.max_alphabet, ": must be at least 1");
+  if (options.min_frequency < 1)
+    return error("min_frequency ", options.min_frequency, ": must be at least 1");
+  if (options.max_alphabet < 1)
+    return error("max_alphabet ", options.max_alphabet, ": must be at least 1");
   absl::flat_hash_set<std::string> seen;
   for (const std::string& special : specials) {
     if (special.empty()) return error("special tokens: an empty one");
-    if (special.find('\n') != std::string::npos) return error("special tokens: one holds a line end");
-    if (!seen.insert(special).second) return error("special tokens: \"", special, "\" is given twice");
+    if (special.find('\n') != std::string::npos)
+      return error("special tokens: one holds a line end");
+    if (!seen.insert(special).second)
+      return error("special tokens: \"", special, "\" is given twice");
   }
   if (options.model == TrainerOptions::Model::kWordPiece) {
     for (const char* needed : {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"}) {
@@ -53,30 +59,32 @@ absl::Status CheckOptions(const TrainerOptions& options, const std::vector<std::
 
 absl::Status CheckRoom(const TrainerOptions& options, size_t needed, size_t specials) {
   if (static_cast<int64_t>(needed) <= options.vocab_size) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("vocab_size ", options.vocab_size, ": too small for ", specials,
-                                                 " special tokens and ", needed - specials, " single characters; at least ",
-                                                 needed, " are needed"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "vocab_size ", options.vocab_size, ": too small for ", specials, " special tokens and ",
+      needed - specials, " single characters; at least ", needed, " are needed"));
 }
 
 // The stand-ins of all bytes, by code point.
 std::vector<std::pair<uint32_t, uint8_t>> StandIns() {
   std::vector<std::pair<uint32_t, uint8_t>> result;
   for (uint32_t c = 0; c < 512; ++c) {
-    if (const int byte = StandInToByte(c); byte >= 0) result.emplace_back(c, static_cast<uint8_t>(byte));
+    if (const int byte = StandInToByte(c); byte >= 0)
+      result.emplace_back(c, static_cast<uint8_t>(byte));
   }
   return result;
 }
 
 using MergeProgress = absl::FunctionRef<void(int64_t tokens)>;
 
-absl::StatusOr<Learned> LearnByteLevel(const TrainerOptions& options, const PieceCounts& counts, std::vector<std::string> tokens,
-                                       MergeProgress progress) {
+absl::StatusOr<Learned> LearnByteLevel(const TrainerOptions& options, const PieceCounts& counts,
+                                       std::vector<std::string> tokens, MergeProgress progress) {
   const size_t specials = tokens.size();
   int32_t id_of_byte[256];
   for (const auto& [stand_in, byte] : StandIns()) {
     const auto special = std::find(tokens.begin(), tokens.end(), ByteToStandIn(byte));
     if (special != tokens.end()) {
-      return absl::InvalidArgumentError(absl::StrCat("special tokens: \"", *special, "\" is the stand-in of a byte"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("special tokens: \"", *special, "\" is the stand-in of a byte"));
     }
     id_of_byte[byte] = static_cast<int32_t>(tokens.size());
     tokens.push_back(ByteToStandIn(byte));
@@ -93,8 +101,8 @@ absl::StatusOr<Learned> LearnByteLevel(const TrainerOptions& options, const Piec
   return Learned{learner.tokens(), learner.merges()};
 }
 
-absl::StatusOr<Learned> LearnWordPiece(const TrainerOptions& options, const PieceCounts& counts, std::vector<std::string> tokens,
-                                       MergeProgress progress) {
+absl::StatusOr<Learned> LearnWordPiece(const TrainerOptions& options, const PieceCounts& counts,
+                                       std::vector<std::string> tokens, MergeProgress progress) {
   const size_t specials = tokens.size();
   // Character -> how often, and in which roles.
   struct Use {
@@ -103,8 +111,9 @@ absl::StatusOr<Learned> LearnWordPiece(const TrainerOptions& options, const Piec
   };
   absl::flat_hash_map<uint32_t, Use> uses;
   const auto is_word = [](absl::string_view piece) {
-    return std::count_if(piece.begin(), piece.end(), [](char c) { return (static_cast<uint8_t>(c) & 0xC0) != 0x80; }) <=
-           kMaxWordCharacters;
+    return std::count_if(piece.begin(), piece.end(), [](char c) {
+             return (static_cast<uint8_t>(c) & 0xC0) != 0x80;
+           }) <= kMaxWordCharacters;
   };
   for (const auto& [piece, count] : counts.pieces) {
     if (!is_word(piece)) continue;
@@ -119,8 +128,10 @@ absl::StatusOr<Learned> LearnWordPiece(const TrainerOptions& options, const Piec
   std::sort(alphabet.begin(), alphabet.end(), [](const auto& a, const auto& b) {
     return a.second.count != b.second.count ? a.second.count > b.second.count : a.first < b.first;
   });
-  if (static_cast<int64_t>(alphabet.size()) > options.max_alphabet) alphabet.resize(options.max_alphabet);
-  std::sort(alphabet.begin(), alphabet.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  if (static_cast<int64_t>(alphabet.size()) > options.max_alphabet)
+    alphabet.resize(options.max_alphabet);
+  std::sort(alphabet.begin(), alphabet.end(),
+            [](const auto& a, const auto& b) { return a.first < b.first; });
 
   absl::flat_hash_map<uint32_t, int32_t> start_ids, continue_ids;
   for (const bool start : {true, false}) {
@@ -128,9 +139,11 @@ absl::StatusOr<Learned> LearnWordPiece(const TrainerOptions& options, const Piec
       if (!(start ? use.starts : use.continues)) continue;
       std::string token = start ? "" : kContinuing;
       AppendUtf8(c, &token);
-      const auto special = std::find(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(specials), token);
+      const auto special =
+          std::find(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(specials), token);
       if (special != tokens.begin() + static_cast<std::ptrdiff_t>(specials)) {
-        return absl::InvalidArgumentError(absl::StrCat("special tokens: \"", *special, "\" is a character of the text"));
+        return absl::InvalidArgumentError(
+            absl::StrCat("special tokens: \"", *special, "\" is a character of the text"));
       }
       (start ? start_ids : continue_ids)[c] = static_cast<int32_t>(tokens.size());
       tokens.push_back(std::move(token));
@@ -149,7 +162,8 @@ absl::StatusOr<Learned> LearnWordPiece(const TrainerOptions& options, const Piec
         symbols.push_back(id->second);
         continue;
       }
-      // A word with a rare character is unknown when tokenized; its parts still tell what occurs together.
+      // A word with a rare character is unknown when tokenized; its parts still tell what occurs
+      // together.
       learner.AddWord(symbols, count);
       symbols.clear();
     }
@@ -178,13 +192,18 @@ Json Vocab(const Learned& learned) {
   auto& members = vocab.get_ref<Json::object_t&>();
   members.reserve(learned.tokens.size());
   // Appended directly: ordered_json's own insertion looks through all earlier members.
-  for (size_t id = 0; id < learned.tokens.size(); ++id) members.Container::emplace_back(learned.tokens[id], id);
+  for (size_t id = 0; id < learned.tokens.size(); ++id)
+    members.Container::emplace_back(learned.tokens[id], id);
   return vocab;
 }
 
-Json ByteLevelFile(const TrainerOptions& options, const std::vector<std::string>& specials, const Learned& learned) {
+Json ByteLevelFile(const TrainerOptions& options, const std::vector<std::string>& specials,
+                   const Learned& learned) {
   const auto byte_level = [](bool use_regex) {
-    return Json{{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", use_regex}};
+    return Json{{"type", "ByteLevel"},
+                {"add_prefix_space", false},
+                {"trim_offsets", true},
+                {"use_regex", use_regex}};
   };
   Json pre_tokenizer = byte_level(options.pattern == ScanPattern::kGpt2);
   if (options.pattern != ScanPattern::kGpt2 && options.pattern != ScanPattern::kNone) {
@@ -192,7 +211,8 @@ Json ByteLevelFile(const TrainerOptions& options, const std::vector<std::string>
                         {"pattern", {{"Regex", std::string(PatternText(options.pattern))}}},
                         {"behavior", "Isolated"},
                         {"invert", false}};
-    pre_tokenizer = Json{{"type", "Sequence"}, {"pretokenizers", Json::array({split, pre_tokenizer})}};
+    pre_tokenizer =
+        Json{{"type", "Sequence"}, {"pretokenizers", Json::array({split, pre_tokenizer})}};
   }
   Json merges = Json::array();
   for (const auto& [left, right] : learned.merges) {
@@ -219,9 +239,14 @@ Json ByteLevelFile(const TrainerOptions& options, const std::vector<std::string>
             {"merges", merges}}}};
 }
 
-Json WordPieceFile(const TrainerOptions& options, const std::vector<std::string>& specials, const Learned& learned) {
-  const auto special = [](const char* token, int type) { return Json{{"SpecialToken", {{"id", token}, {"type_id", type}}}}; };
-  const auto text = [](const char* name, int type) { return Json{{"Sequence", {{"id", name}, {"type_id", type}}}}; };
+Json WordPieceFile(const TrainerOptions& options, const std::vector<std::string>& specials,
+                   const Learned& learned) {
+  const auto special = [](const char* token, int type) {
+    return Json{{"SpecialToken", {{"id", token}, {"type_id", type}}}};
+  };
+  const auto text = [](const char* name, int type) {
+    return Json{{"Sequence", {{"id", name}, {"type_id", type}}}};
+  };
   const auto listed = [&](const char* token) {
     const auto id = std::find(specials.begin(), specials.end(), token) - specials.begin();
     return Json{{"id", token}, {"ids", Json::array({id})}, {"tokens", Json::array({token})}};
@@ -240,7 +265,8 @@ Json WordPieceFile(const TrainerOptions& options, const std::vector<std::string>
           {"post_processor",
            {{"type", "TemplateProcessing"},
             {"single", Json::array({special("[CLS]", 0), text("A", 0), special("[SEP]", 0)})},
-            {"pair", Json::array({special("[CLS]", 0), text("A", 0), special("[SEP]", 0), text("B", 1), special("[SEP]", 1)})},
+            {"pair", Json::array({special("[CLS]", 0), text("A", 0), special("[SEP]", 0),
+                                  text("B", 1), special("[SEP]", 1)})},
             {"special_tokens", {{"[CLS]", listed("[CLS]")}, {"[SEP]", listed("[SEP]")}}}}},
           {"decoder", {{"type", "WordPiece"}, {"prefix", kContinuing}, {"cleanup", true}}},
           {"model",
@@ -253,14 +279,21 @@ Json WordPieceFile(const TrainerOptions& options, const std::vector<std::string>
 
 Json ConfigFile(const TrainerOptions& options, const std::vector<std::string>& specials) {
   if (options.model == TrainerOptions::Model::kWordPiece) {
-    return {{"tokenizer_class", "BertTokenizer"}, {"do_lower_case", options.lowercase}, {"unk_token", "[UNK]"},
-            {"sep_token", "[SEP]"},               {"pad_token", "[PAD]"},               {"cls_token", "[CLS]"},
+    return {{"tokenizer_class", "BertTokenizer"},
+            {"do_lower_case", options.lowercase},
+            {"unk_token", "[UNK]"},
+            {"sep_token", "[SEP]"},
+            {"pad_token", "[PAD]"},
+            {"cls_token", "[CLS]"},
             {"mask_token", "[MASK]"}};
   }
-  Json config = {{"tokenizer_class", "PreTrainedTokenizerFast"}, {"clean_up_tokenization_spaces", false}};
+  Json config = {{"tokenizer_class", "PreTrainedTokenizerFast"},
+                 {"clean_up_tokenization_spaces", false}};
   const auto set = [&](const char* key, std::initializer_list<const char*> names) {
     for (const char* name : names) {
-      if (!config.contains(key) && std::find(specials.begin(), specials.end(), name) != specials.end()) config[key] = name;
+      if (!config.contains(key) &&
+          std::find(specials.begin(), specials.end(), name) != specials.end())
+        config[key] = name;
     }
   };
   set("bos_token", {"<s>", "<|begin_of_text|>", "<|endoftext|>"});
@@ -287,34 +320,44 @@ absl::StatusOr<TrainerReport> TrainTokenizer(
   BertNormalizerOptions normalizer_options;
   normalizer_options.lowercase = normalizer_options.strip_accents = options.lowercase;
   const std::unique_ptr<Normalizer> normalizer = MakeBertNormalizer(normalizer_options);
-  const PreTokenizer pre_tokenizer = word_piece ? PreTokenizer::Bert() : PreTokenizer::ByteLevel(options.pattern);
-  const DocumentCutter cut = [&](absl::string_view document, absl::FunctionRef<void(absl::string_view)> sink) {
+  const PreTokenizer pre_tokenizer =
+      word_piece ? PreTokenizer::Bert() : PreTokenizer::ByteLevel(options.pattern);
+  const DocumentCutter cut = [&](absl::string_view document,
+                                 absl::FunctionRef<void(absl::string_view)> sink) {
     std::string normalized;
     if (word_piece) {
       normalizer->Append(document, &normalized);
       document = normalized;
     }
-    if (!document.empty()) pre_tokenizer.Cut(document, true, [&](absl::string_view piece, bool) { sink(piece); });
+    if (!document.empty())
+      pre_tokenizer.Cut(document, true, [&](absl::string_view piece, bool) { sink(piece); });
   };
-  const int threads = options.threads > 0 ? options.threads : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  TRANCHE_ASSIGN_OR_RETURN(const PieceCounts counts, CountPieces(source, cut, threads, [&](int64_t bytes) {
+  const int threads = options.threads > 0
+                          ? options.threads
+                          : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  TRANCHE_ASSIGN_OR_RETURN(const PieceCounts counts,
+                           CountPieces(source, cut, threads, [&](int64_t bytes) {
                              if (progress) progress("read", bytes, 0);
                            }));
-  if (counts.pieces.empty()) return absl::InvalidArgumentError("there is no text to make a tokenizer from");
+  if (counts.pieces.empty())
+    return absl::InvalidArgumentError("there is no text to make a tokenizer from");
 
   const auto merge_progress = [&](int64_t tokens) {
     if (progress) progress("merge", tokens, options.vocab_size);
   };
-  TRANCHE_ASSIGN_OR_RETURN(const Learned learned, word_piece ? LearnWordPiece(options, counts, specials, merge_progress)
-                                                             : LearnByteLevel(options, counts, specials, merge_progress));
+  TRANCHE_ASSIGN_OR_RETURN(const Learned learned,
+                           word_piece ? LearnWordPiece(options, counts, specials, merge_progress)
+                                      : LearnByteLevel(options, counts, specials, merge_progress));
 
   TRANCHE_RETURN_IF_ERROR(FileSystem::Real().MakeDirs(folder));
-  TRANCHE_RETURN_IF_ERROR(
-      WriteFileAtomic(JoinPath(folder, "tokenizer_config.json"), ConfigFile(options, specials).dump(2) + "\n"));
+  TRANCHE_RETURN_IF_ERROR(WriteFileAtomic(JoinPath(folder, "tokenizer_config.json"),
+                                          ConfigFile(options, specials).dump(2) + "\n"));
   if (word_piece) {
-    TRANCHE_RETURN_IF_ERROR(WriteFileAtomic(JoinPath(folder, "vocab.txt"), absl::StrJoin(learned.tokens, "\n") + "\n"));
+    TRANCHE_RETURN_IF_ERROR(
+        WriteFileAtomic(JoinPath(folder, "vocab.txt"), absl::StrJoin(learned.tokens, "\n") + "\n"));
   }
-  const Json file = word_piece ? WordPieceFile(options, specials, learned) : ByteLevelFile(options, specials, learned);
+  const Json file = word_piece ? WordPieceFile(options, specials, learned)
+                               : ByteLevelFile(options, specials, learned);
   TRANCHE_RETURN_IF_ERROR(WriteFileAtomic(JoinPath(folder, "tokenizer.json"), file.dump(1) + "\n"));
 
   TrainerReport report;

@@ -50,7 +50,8 @@ class BatchQueue {
 
 }  // namespace
 
-absl::StatusOr<PieceCounts> CountPieces(const DocumentSource& source, const DocumentCutter& cut, int threads,
+absl::StatusOr<PieceCounts> CountPieces(const DocumentSource& source, const DocumentCutter& cut,
+                                        int threads,
                                         absl::FunctionRef<void(int64_t text_bytes)> progress) {
   BatchQueue queue(static_cast<size_t>(threads) * 4);
   std::vector<Counts> counts(threads);

@@ -20,9 +20,11 @@ struct PieceCounts {
 };
 
 // Cuts one document; called from many threads.
-using DocumentCutter = std::function<void(absl::string_view document, absl::FunctionRef<void(absl::string_view piece)> sink)>;
+using DocumentCutter = std::function<void(absl::string_view document,
+                                          absl::FunctionRef<void(absl::string_view piece)> sink)>;
 
-absl::StatusOr<PieceCounts> CountPieces(const DocumentSource& source, const DocumentCutter& cut, int threads,
+absl::StatusOr<PieceCounts> CountPieces(const DocumentSource& source, const DocumentCutter& cut,
+                                        int threads,
                                         absl::FunctionRef<void(int64_t text_bytes)> progress);
 
 }  // namespace tranche

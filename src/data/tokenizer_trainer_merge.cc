@@ -10,7 +10,8 @@ namespace tranche {
 
 MergeLearner::MergeLearner(std::vector<std::string> tokens, std::string continuing_prefix)
     : tokens_(std::move(tokens)), continuing_prefix_(std::move(continuing_prefix)) {
-  for (size_t id = 0; id < tokens_.size(); ++id) ids_.emplace(tokens_[id], static_cast<int32_t>(id));
+  for (size_t id = 0; id < tokens_.size(); ++id)
+    ids_.emplace(tokens_[id], static_cast<int32_t>(id));
 }
 
 void MergeLearner::AddWord(absl::Span<const int32_t> symbols, int64_t count) {
@@ -31,7 +32,8 @@ void MergeLearner::AddWord(absl::Span<const int32_t> symbols, int64_t count) {
   }
 }
 
-void MergeLearner::Learn(int64_t vocab_size, int64_t min_frequency, absl::FunctionRef<void(int64_t tokens)> progress) {
+void MergeLearner::Learn(int64_t vocab_size, int64_t min_frequency,
+                         absl::FunctionRef<void(int64_t tokens)> progress) {
   std::vector<Candidate> start;
   start.reserve(pairs_.size());
   for (const auto& [pair, stat] : pairs_) start.push_back({stat.count, pair});
@@ -48,21 +50,26 @@ void MergeLearner::Learn(int64_t vocab_size, int64_t min_frequency, absl::Functi
     }
     if (best.count < count) continue;  // a newer entry is in the heap
     if (best.count < min_frequency) break;
-    const auto left = static_cast<int32_t>(best.pair >> 32), right = static_cast<int32_t>(best.pair);
+    const auto left = static_cast<int32_t>(best.pair >> 32),
+               right = static_cast<int32_t>(best.pair);
     absl::string_view tail = tokens_[right];
-    if (!continuing_prefix_.empty() && absl::StartsWith(tail, continuing_prefix_)) tail.remove_prefix(continuing_prefix_.size());
+    if (!continuing_prefix_.empty() && absl::StartsWith(tail, continuing_prefix_))
+      tail.remove_prefix(continuing_prefix_.size());
     // Two pairs may make one text ("ab" + "c", "a" + "bc"): it stays one token.
-    const auto [entry, is_new] = ids_.emplace(absl::StrCat(tokens_[left], tail), static_cast<int32_t>(tokens_.size()));
+    const auto [entry, is_new] =
+        ids_.emplace(absl::StrCat(tokens_[left], tail), static_cast<int32_t>(tokens_.size()));
     if (is_new) tokens_.push_back(entry->first);
     merges_.emplace_back(left, right);
     grown.clear();
     Join(left, right, entry->second, &grown);
-    for (const Candidate& candidate : grown) heap.push({pairs_[candidate.pair].count, candidate.pair});
+    for (const Candidate& candidate : grown)
+      heap.push({pairs_[candidate.pair].count, candidate.pair});
     if (merges_.size() % 64 == 0) progress(static_cast<int64_t>(tokens_.size()));
   }
 }
 
-void MergeLearner::Join(int32_t left, int32_t right, int32_t joined, std::vector<Candidate>* grown) {
+void MergeLearner::Join(int32_t left, int32_t right, int32_t joined,
+                        std::vector<Candidate>* grown) {
   const uint64_t pair = PairOf(left, right);
   std::vector<int32_t> places = std::move(pairs_[pair].places);
   pairs_.erase(pair);

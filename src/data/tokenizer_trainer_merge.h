@@ -1,5 +1,6 @@
-// Learns merge rules: joins the most frequent pair of neighbours again and again, keeping counts and places of pairs up to date, so
-// that a merge costs what it touches and not a pass over the text.
+// Learns merge rules: joins the most frequent pair of neighbours again and again, keeping counts
+// and places of pairs up to date, so that a merge costs what it touches and not a pass over the
+// text.
 #pragma once
 
 #include <cstdint>
@@ -16,14 +17,17 @@ namespace tranche {
 
 class MergeLearner {
  public:
-  // `tokens`: the texts of ids 0 … size - 1. `continuing_prefix`: what a joined token drops from its right part ("##").
+  // `tokens`: the texts of ids 0 … size - 1. `continuing_prefix`: what a joined token drops from
+  // its right part ("##").
   MergeLearner(std::vector<std::string> tokens, std::string continuing_prefix);
 
   // A word as ids, and how often it occurs. All words come before Learn.
   void AddWord(absl::Span<const int32_t> symbols, int64_t count);
 
-  // Until there are vocab_size tokens or no pair occurs min_frequency times. progress(number of tokens) now and then.
-  void Learn(int64_t vocab_size, int64_t min_frequency, absl::FunctionRef<void(int64_t tokens)> progress);
+  // Until there are vocab_size tokens or no pair occurs min_frequency times. progress(number of
+  // tokens) now and then.
+  void Learn(int64_t vocab_size, int64_t min_frequency,
+             absl::FunctionRef<void(int64_t tokens)> progress);
 
   const std::vector<std::string>& tokens() const { return tokens_; }
   const std::vector<std::pair<int32_t, int32_t>>& merges() const { return merges_; }
@@ -40,7 +44,9 @@ class MergeLearner {
     int64_t count;
     uint64_t pair;
     // For a heap that has the best on top.
-    bool operator<(const Candidate& other) const { return count != other.count ? count < other.count : pair > other.pair; }
+    bool operator<(const Candidate& other) const {
+      return count != other.count ? count < other.count : pair > other.pair;
+    }
   };
   static uint64_t PairOf(int32_t left, int32_t right) {
     return static_cast<uint64_t>(left) << 32 | static_cast<uint32_t>(right);

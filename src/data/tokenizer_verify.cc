@@ -17,7 +17,8 @@ namespace {
 constexpr size_t kShownBytes = 60;
 
 std::string Shown(absl::string_view text) {
-  return absl::StrCat("\"", absl::Utf8SafeCHexEscape(text.substr(0, kShownBytes)), text.size() > kShownBytes ? "…\"" : "\"");
+  return absl::StrCat("\"", absl::Utf8SafeCHexEscape(text.substr(0, kShownBytes)),
+                      text.size() > kShownBytes ? "…\"" : "\"");
 }
 
 absl::StatusOr<std::vector<int32_t>> ReadIds(const JsonNode& node) {
@@ -25,7 +26,8 @@ absl::StatusOr<std::vector<int32_t>> ReadIds(const JsonNode& node) {
   std::vector<int32_t> ids;
   ids.reserve(elements.size());
   for (const JsonNode& element : elements) {
-    if (!element.value().is_number_integer() || element.value() < 0 || element.value() > kMaxTokenId) {
+    if (!element.value().is_number_integer() || element.value() < 0 ||
+        element.value() > kMaxTokenId) {
       return element.Error("an id is needed here");
     }
     ids.push_back(element.value().get<int32_t>());
@@ -33,17 +35,21 @@ absl::StatusOr<std::vector<int32_t>> ReadIds(const JsonNode& node) {
   return ids;
 }
 
-std::string DescribeIds(const Tokenizer& tokenizer, const std::vector<int32_t>& expected, const std::vector<int32_t>& got) {
-  const size_t at = std::mismatch(expected.begin(), expected.end(), got.begin(), got.end()).first - expected.begin();
+std::string DescribeIds(const Tokenizer& tokenizer, const std::vector<int32_t>& expected,
+                        const std::vector<int32_t>& got) {
+  const size_t at = std::mismatch(expected.begin(), expected.end(), got.begin(), got.end()).first -
+                    expected.begin();
   const auto show = [&](const std::vector<int32_t>& ids) {
-    return at < ids.size() ? absl::StrCat(ids[at], " ", Shown(tokenizer.IdToToken(ids[at]))) : std::string("the end");
+    return at < ids.size() ? absl::StrCat(ids[at], " ", Shown(tokenizer.IdToToken(ids[at])))
+                           : std::string("the end");
   };
   return absl::StrCat("at ", at, ": expected ", show(expected), ", got ", show(got));
 }
 
 }  // namespace
 
-absl::StatusOr<TokenizerVerdict> VerifyTokenizer(const Tokenizer& tokenizer, const std::string& goldens, int max_differences) {
+absl::StatusOr<TokenizerVerdict> VerifyTokenizer(const Tokenizer& tokenizer,
+                                                 const std::string& goldens, int max_differences) {
   TRANCHE_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::Open(goldens));
   TokenizerVerdict verdict;
   int64_t number = 0;
@@ -62,7 +68,8 @@ absl::StatusOr<TokenizerVerdict> VerifyTokenizer(const Tokenizer& tokenizer, con
       equal = false;
       if (static_cast<int>(verdict.differences.size()) < max_differences) {
         verdict.differences.push_back(
-            absl::StrCat(place, kind.empty() ? "" : absl::StrCat(" (", kind, ")"), ": ", what, ": ", how, "; text: ", Shown(text)));
+            absl::StrCat(place, kind.empty() ? "" : absl::StrCat(" (", kind, ")"), ": ", what, ": ",
+                         how, "; text: ", Shown(text)));
       }
     };
     TRANCHE_ASSIGN_OR_RETURN(const std::vector<int32_t> expected, ReadIds(node.Child("ids")));
@@ -73,7 +80,8 @@ absl::StatusOr<TokenizerVerdict> VerifyTokenizer(const Tokenizer& tokenizer, con
       differs("ids", DescribeIds(tokenizer, expected, got));
     }
     if (!node.Child("ids_with_special").IsNull()) {
-      TRANCHE_ASSIGN_OR_RETURN(const std::vector<int32_t> with_special, ReadIds(node.Child("ids_with_special")));
+      TRANCHE_ASSIGN_OR_RETURN(const std::vector<int32_t> with_special,
+                               ReadIds(node.Child("ids_with_special")));
       got.clear();
       tokenizer.Encode(text, true, &got);
       if (got != with_special) {

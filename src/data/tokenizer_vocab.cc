@@ -24,12 +24,14 @@ absl::StatusOr<Vocabulary> Vocabulary::Read(const JsonNode& node) {
   std::vector<bool> taken;
   for (const auto& [token, value] : node.value().items()) {
     if (!value.is_number_integer() || value < 0 || value > kMaxTokenId) {
-      return node.Error(absl::StrCat("the id of \"", token, "\" must be a whole number from 0 to ", kMaxTokenId));
+      return node.Error(
+          absl::StrCat("the id of \"", token, "\" must be a whole number from 0 to ", kMaxTokenId));
     }
     const int32_t id = value.get<int32_t>();
     if (static_cast<size_t>(id) >= taken.size()) taken.resize(id + 1);
     if (taken[id]) {
-      return node.Error(absl::StrCat("id ", id, " is given to \"", vocabulary.Token(id), "\" and to \"", token, "\""));
+      return node.Error(absl::StrCat("id ", id, " is given to \"", vocabulary.Token(id),
+                                     "\" and to \"", token, "\""));
     }
     taken[id] = true;
     vocabulary.Set(token, id);
@@ -37,7 +39,8 @@ absl::StatusOr<Vocabulary> Vocabulary::Read(const JsonNode& node) {
   return vocabulary;
 }
 
-Vocabulary Vocabulary::FromLines(absl::string_view text, const std::string& path, std::vector<std::string>* warnings) {
+Vocabulary Vocabulary::FromLines(absl::string_view text, const std::string& path,
+                                 std::vector<std::string>* warnings) {
   Vocabulary vocabulary;
   for (int32_t id = 0; !text.empty(); ++id) {
     const size_t end = text.find('\n');
@@ -51,8 +54,8 @@ Vocabulary Vocabulary::FromLines(absl::string_view text, const std::string& path
     }
     const int32_t earlier = vocabulary.Id(line);
     if (earlier >= 0 && warnings != nullptr) {
-      warnings->push_back(absl::StrCat(path, ":", id + 1, ": \"", line, "\" stands in line ", earlier + 1, " already; id ", earlier,
-                                       " is never used"));
+      warnings->push_back(absl::StrCat(path, ":", id + 1, ": \"", line, "\" stands in line ",
+                                       earlier + 1, " already; id ", earlier, " is never used"));
     }
     vocabulary.Set(std::string(line), id);
   }

@@ -12,16 +12,18 @@
 
 namespace tranche {
 
-// Ids lie below this: they share a 64-bit word with ranks (bpe.h), and it bounds what a hostile file can make us allocate.
+// Ids lie below this: they share a 64-bit word with ranks (bpe.h), and it bounds what a hostile
+// file can make us allocate.
 constexpr int32_t kMaxTokenId = (1 << 21) - 2;
 
 class Vocabulary {
  public:
   // From {"token": id}. Errors: an id out of range, an id given twice.
   static absl::StatusOr<Vocabulary> Read(const JsonNode& node);
-  // From the lines of vocab.txt: the id is the line's number, from 0. White space at the end of a line is no part of the token. Of
-  // equal lines the later one counts; a warning tells.
-  static Vocabulary FromLines(absl::string_view text, const std::string& path, std::vector<std::string>* warnings);
+  // From the lines of vocab.txt: the id is the line's number, from 0. White space at the end of a
+  // line is no part of the token. Of equal lines the later one counts; a warning tells.
+  static Vocabulary FromLines(absl::string_view text, const std::string& path,
+                              std::vector<std::string>* warnings);
   static Vocabulary FromTokens(const std::vector<std::string>& tokens);
 
   int32_t Id(absl::string_view token) const {

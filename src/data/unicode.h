@@ -1,5 +1,6 @@
-// Code points and their properties, as the reference `tokenizers` library sees them (it mixes tables of several Unicode versions;
-// each function says which). All of it stands on ICU plus the corrections that shared/fixtures/tokenizers/README.md measured.
+// Code points and their properties, as the reference `tokenizers` library sees them (it mixes
+// tables of several Unicode versions; each function says which). All of it stands on ICU plus the
+// corrections that shared/fixtures/tokenizers/README.md measured.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +21,8 @@ enum CharClass : uint8_t {
   kOldMark = 64,    // \p{M} of Unicode 9: what StripAccents drops
 };
 
-// Bits of a code point's class in BERT's normalizer and pre-tokenizer (Unicode 8, as the library's own tables have it).
+// Bits of a code point's class in BERT's normalizer and pre-tokenizer (Unicode 8, as the library's
+// own tables have it).
 enum BertClass : uint8_t {
   kBertControl = 1,      // Cc, Cf, Co
   kBertNonspacing = 2,   // Mn
@@ -32,7 +34,9 @@ enum BertClass : uint8_t {
 // Two-level table from code point (0 … 0x10FFFF) to a byte.
 class CodePointTable {
  public:
-  uint8_t operator[](uint32_t code_point) const { return bytes_[(block_[code_point >> 8] << 8) | (code_point & 255)]; }
+  uint8_t operator[](uint32_t code_point) const {
+    return bytes_[(block_[code_point >> 8] << 8) | (code_point & 255)];
+  }
 
  private:
   friend class CodePointTableBuilder;
@@ -43,9 +47,12 @@ class CodePointTable {
 const CodePointTable& CharClasses();
 const CodePointTable& BertClasses();
 
-// Decodes the code point at *position of valid UTF-8 and moves *position behind it. text must hold a whole character there.
+// Decodes the code point at *position of valid UTF-8 and moves *position behind it. text must hold
+// a whole character there.
 inline uint32_t NextCodePoint(absl::string_view text, size_t* position) {
-  const auto byte = [&](size_t i) { return static_cast<uint32_t>(static_cast<unsigned char>(text[*position + i])); };
+  const auto byte = [&](size_t i) {
+    return static_cast<uint32_t>(static_cast<unsigned char>(text[*position + i]));
+  };
   const uint32_t lead = byte(0);
   if (lead < 0x80) return *position += 1, lead;
   uint32_t code_point;
@@ -56,7 +63,8 @@ inline uint32_t NextCodePoint(absl::string_view text, size_t* position) {
     code_point = (lead & 0x0F) << 12 | (byte(1) & 0x3F) << 6 | (byte(2) & 0x3F);
     *position += 3;
   } else {
-    code_point = (lead & 0x07) << 18 | (byte(1) & 0x3F) << 12 | (byte(2) & 0x3F) << 6 | (byte(3) & 0x3F);
+    code_point =
+        (lead & 0x07) << 18 | (byte(1) & 0x3F) << 12 | (byte(2) & 0x3F) << 6 | (byte(3) & 0x3F);
     *position += 4;
   }
   return code_point;
@@ -80,7 +88,8 @@ void AppendUtf8(uint32_t code_point, std::string* out);
 bool IsAscii(absl::string_view text);
 
 enum class NormalForm { kNfc, kNfd, kNfkc, kNfkd };
-// Appends the normal form of `text` to *out. The library's tables end at Unicode 11: younger characters stay as they are.
+// Appends the normal form of `text` to *out. The library's tables end at Unicode 11: younger
+// characters stay as they are.
 void AppendNormalized(NormalForm form, absl::string_view text, std::string* out);
 
 // Appends the full lower-case mapping of one code point, without the rule for a final sigma.

@@ -5,19 +5,21 @@
 
 namespace tranche {
 
-absl::StatusOr<std::unique_ptr<WordPieceModel>> WordPieceModel::Create(const Vocabulary& vocabulary,
-                                                                       const WordPieceOptions& options) {
+absl::StatusOr<std::unique_ptr<WordPieceModel>> WordPieceModel::Create(
+    const Vocabulary& vocabulary, const WordPieceOptions& options) {
   std::unique_ptr<WordPieceModel> model(new WordPieceModel());
   model->unk_ = vocabulary.Id(options.unk_token);
   if (model->unk_ < 0) {
-    return absl::InvalidArgumentError(absl::StrCat("unk_token: \"", options.unk_token, "\" is not in the vocabulary"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("unk_token: \"", options.unk_token, "\" is not in the vocabulary"));
   }
   model->max_characters_ = options.max_input_chars_per_word;
   model->token_at_.assign(2, -1);
   const std::string& prefix = options.continuing_subword_prefix;
   vocabulary.ForEach([&](const std::string& token, int32_t id) {
     model->AddToTrie(kStartRoot, token, id);
-    if (absl::StartsWith(token, prefix)) model->AddToTrie(kContinueRoot, absl::string_view(token).substr(prefix.size()), id);
+    if (absl::StartsWith(token, prefix))
+      model->AddToTrie(kContinueRoot, absl::string_view(token).substr(prefix.size()), id);
   });
   return model;
 }
@@ -42,7 +44,8 @@ void WordPieceModel::Append(absl::string_view piece, std::vector<int32_t>* ids) 
     int32_t node = start == 0 ? kStartRoot : kContinueRoot, token = -1;
     size_t end = start;
     for (size_t i = start; i < piece.size(); ++i) {
-      const auto child = children_.find(static_cast<uint64_t>(node) << 8 | static_cast<unsigned char>(piece[i]));
+      const auto child =
+          children_.find(static_cast<uint64_t>(node) << 8 | static_cast<unsigned char>(piece[i]));
       if (child == children_.end()) break;
       node = child->second;
       if (token_at_[node] >= 0) {

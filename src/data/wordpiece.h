@@ -1,5 +1,5 @@
-// WordPiece: the longest token that starts a word, then the longest that continues it, and so on; a word that cannot be put
-// together so is unknown as a whole.
+// WordPiece: the longest token that starts a word, then the longest that continues it, and so on; a
+// word that cannot be put together so is unknown as a whole.
 #pragma once
 
 #include <memory>
@@ -21,7 +21,8 @@ struct WordPieceOptions {
 class WordPieceModel : public PieceModel {
  public:
   // Error: the unknown token is not in the vocabulary.
-  static absl::StatusOr<std::unique_ptr<WordPieceModel>> Create(const Vocabulary& vocabulary, const WordPieceOptions& options);
+  static absl::StatusOr<std::unique_ptr<WordPieceModel>> Create(const Vocabulary& vocabulary,
+                                                                const WordPieceOptions& options);
 
   void Append(absl::string_view piece, std::vector<int32_t>* ids) const override;
   bool MayCutBefore(absl::string_view) const override { return false; }

@@ -41,15 +41,16 @@ absl::StatusOr<Value> OneOf(const Arguments& arguments, const std::string& flag,
     names.push_back(choice.name);
   }
   return absl::InvalidArgumentError(absl::StrCat("--", flag, " ", given, ": is not one of ",
-                                                 absl::StrJoin(names, ", "), DidYouMean(given, names)));
+                                                 absl::StrJoin(names, ", "),
+                                                 DidYouMean(given, names)));
 }
 
 absl::StatusOr<TrainerOptions> ParseTrainerOptions(const Arguments& arguments) {
   using Model = TrainerOptions::Model;
   TrainerOptions options;
-  TRANCHE_ASSIGN_OR_RETURN(
-      options.model,
-      OneOf<Model>(arguments, "model", {{"bpe", Model::kByteLevelBpe}, {"wordpiece", Model::kWordPiece}}));
+  TRANCHE_ASSIGN_OR_RETURN(options.model, OneOf<Model>(arguments, "model",
+                                                       {{"bpe", Model::kByteLevelBpe},
+                                                        {"wordpiece", Model::kWordPiece}}));
   TRANCHE_ASSIGN_OR_RETURN(options.pattern, OneOf<ScanPattern>(arguments, "pattern",
                                                                {{"gpt2", ScanPattern::kGpt2},
                                                                 {"cl100k", ScanPattern::kCl100k},
@@ -62,13 +63,17 @@ absl::StatusOr<TrainerOptions> ParseTrainerOptions(const Arguments& arguments) {
   }
   for (const char* flag : {"max-alphabet", "cased"}) {
     if (!word_piece && arguments.Has(flag)) {
-      return absl::InvalidArgumentError(absl::StrCat("--", flag, ": has no effect without --model wordpiece"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("--", flag, ": has no effect without --model wordpiece"));
     }
   }
   constexpr int64_t kMost = int64_t{1} << 40;
-  TRANCHE_ASSIGN_OR_RETURN(options.vocab_size, arguments.GetInt("vocab-size", options.vocab_size, 1, kMost));
-  TRANCHE_ASSIGN_OR_RETURN(options.min_frequency, arguments.GetInt("min-frequency", options.min_frequency, 1, kMost));
-  TRANCHE_ASSIGN_OR_RETURN(options.max_alphabet, arguments.GetInt("max-alphabet", options.max_alphabet, 1, kMost));
+  TRANCHE_ASSIGN_OR_RETURN(options.vocab_size,
+                           arguments.GetInt("vocab-size", options.vocab_size, 1, kMost));
+  TRANCHE_ASSIGN_OR_RETURN(options.min_frequency,
+                           arguments.GetInt("min-frequency", options.min_frequency, 1, kMost));
+  TRANCHE_ASSIGN_OR_RETURN(options.max_alphabet,
+                           arguments.GetInt("max-alphabet", options.max_alphabet, 1, kMost));
   TRANCHE_ASSIGN_OR_RETURN(const int64_t threads, arguments.GetInt("threads", 0, 0, 4096));
   options.threads = static_cast<int>(threads);
   options.lowercase = !arguments.Has("cased");
@@ -78,15 +83,17 @@ absl::StatusOr<TrainerOptions> ParseTrainerOptions(const Arguments& arguments) {
 
 absl::StatusOr<TextOptions> ParseTextOptions(const Arguments& arguments) {
   TextOptions options;
-  TRANCHE_ASSIGN_OR_RETURN(options.rule, OneOf<DocumentRule>(arguments, "documents",
-                                                             {{"blank-line", DocumentRule::kBlankLine},
-                                                              {"line", DocumentRule::kLine},
-                                                              {"separator", DocumentRule::kSeparator},
-                                                              {"file", DocumentRule::kFile}}));
-  TRANCHE_ASSIGN_OR_RETURN(options.on_error, OneOf<OnTextError>(arguments, "on-error",
-                                                                {{"stop", OnTextError::kStop},
-                                                                 {"skip", OnTextError::kSkip},
-                                                                 {"replace", OnTextError::kReplace}}));
+  TRANCHE_ASSIGN_OR_RETURN(options.rule,
+                           OneOf<DocumentRule>(arguments, "documents",
+                                               {{"blank-line", DocumentRule::kBlankLine},
+                                                {"line", DocumentRule::kLine},
+                                                {"separator", DocumentRule::kSeparator},
+                                                {"file", DocumentRule::kFile}}));
+  TRANCHE_ASSIGN_OR_RETURN(options.on_error,
+                           OneOf<OnTextError>(arguments, "on-error",
+                                              {{"stop", OnTextError::kStop},
+                                               {"skip", OnTextError::kSkip},
+                                               {"replace", OnTextError::kReplace}}));
   if (arguments.Has("separator") && options.rule != DocumentRule::kSeparator) {
     return absl::InvalidArgumentError("--separator: has no effect without --documents separator");
   }
@@ -97,7 +104,8 @@ absl::StatusOr<TextOptions> ParseTextOptions(const Arguments& arguments) {
 
 absl::Status Train(const Arguments& arguments) {
   const std::string output = arguments.Get("output");
-  if (output.empty()) return absl::InvalidArgumentError("--output is needed; see tranche tokenizer train --help");
+  if (output.empty())
+    return absl::InvalidArgumentError("--output is needed; see tranche tokenizer train --help");
   TRANCHE_ASSIGN_OR_RETURN(const TrainerOptions options, ParseTrainerOptions(arguments));
   TRANCHE_ASSIGN_OR_RETURN(const TextOptions text, ParseTextOptions(arguments));
   if (FileExists(JoinPath(output, "tokenizer.json")) && !arguments.Has("overwrite")) {
@@ -123,25 +131,29 @@ absl::Status Train(const Arguments& arguments) {
     }
   };
   const auto start = std::chrono::steady_clock::now();
-  const absl::StatusOr<TrainerReport> report =
-      TrainTokenizer(options, [&](std::string* document) { return reader->Next(document); }, output, progress);
+  const absl::StatusOr<TrainerReport> report = TrainTokenizer(
+      options, [&](std::string* document) { return reader->Next(document); }, output, progress);
   bar.reset();
   TRANCHE_RETURN_IF_ERROR(report.status());
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  absl::PrintF("%s: %s tokens, %s merges, from %s documents (%s, %s distinct words) in %s\n", output,
-               FormatInteger(report->vocab_size), FormatInteger(report->merges), FormatInteger(report->documents),
-               FormatBytes(report->text_bytes), FormatInteger(report->distinct_pieces), FormatSeconds(seconds));
+  const double seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  absl::PrintF("%s: %s tokens, %s merges, from %s documents (%s, %s distinct words) in %s\n",
+               output, FormatInteger(report->vocab_size), FormatInteger(report->merges),
+               FormatInteger(report->documents), FormatBytes(report->text_bytes),
+               FormatInteger(report->distinct_pieces), FormatSeconds(seconds));
   if (report->vocab_size < options.vocab_size) {
-    LogWarning(absl::StrCat("the text gives ", report->vocab_size, " tokens, not the ", options.vocab_size,
-                            " asked for: no other pair occurs ", options.min_frequency, " times"));
+    LogWarning(absl::StrCat("the text gives ", report->vocab_size, " tokens, not the ",
+                            options.vocab_size, " asked for: no other pair occurs ",
+                            options.min_frequency, " times"));
   }
   const TextStats& stats = reader->stats();
   if (stats.replaced_sequences > 0) {
-    absl::PrintF("%s invalid UTF-8 sequence(s) replaced by U+FFFD\n", FormatInteger(stats.replaced_sequences));
+    absl::PrintF("%s invalid UTF-8 sequence(s) replaced by U+FFFD\n",
+                 FormatInteger(stats.replaced_sequences));
   }
   if (stats.skipped_documents > 0) {
-    absl::PrintF("%s invalid document(s) left out; the first: %s\n", FormatInteger(stats.skipped_documents),
-                 stats.first_skipped);
+    absl::PrintF("%s invalid document(s) left out; the first: %s\n",
+                 FormatInteger(stats.skipped_documents), stats.first_skipped);
   }
   for (const std::string& path : stats.empty_files) absl::PrintF("%s: no document in it\n", path);
   return absl::OkStatus();
@@ -168,7 +180,8 @@ absl::StatusOr<bool> Verify(const Arguments& arguments) {
     if (all) continue;
     absl::PrintF("        differing in ids %d, ids_with_special %d, decoded %d\n", verdict.ids,
                  verdict.ids_with_special, verdict.decoded);
-    for (const std::string& difference : verdict.differences) absl::PrintF("        %s\n", difference);
+    for (const std::string& difference : verdict.differences)
+      absl::PrintF("        %s\n", difference);
   }
   return equal;
 }
@@ -188,21 +201,27 @@ Verb TokenizerTrainVerb() {
   verb.usage = "INPUT... --output FOLDER [flags]";
   verb.example = "tranche tokenizer train corpus/*.txt.gz --output tokenizer --vocab-size 32000";
   verb.flags = {
-      {"output", "FOLDER", "Writes tokenizer.json and tokenizer_config.json there (vocab.txt too for WordPiece)."},
+      {"output", "FOLDER",
+       "Writes tokenizer.json and tokenizer_config.json there (vocab.txt too for WordPiece)."},
       {"model", "KIND", "bpe (byte-level, default) or wordpiece."},
       {"vocab-size", "N", "Tokens in all, special ones included; default 32000."},
       {"min-frequency", "N", "Pairs that occur less often are not joined; default 2."},
       {"special-token", "TEXT",
-       "A special token; may be repeated; they take the first ids. Default <|endoftext|>, or BERT's five.", true},
+       "A special token; may be repeated; they take the first ids. Default <|endoftext|>, or "
+       "BERT's five.",
+       true},
       {"pattern", "NAME", "How BPE cuts text: gpt2 (default), cl100k, qwen2, o200k or none."},
       {"cased", "", "WordPiece: keep capitals and accents."},
-      {"max-alphabet", "N", "WordPiece: keep this many of the most frequent characters; default 1000."},
+      {"max-alphabet", "N",
+       "WordPiece: keep this many of the most frequent characters; default 1000."},
       {"documents", "RULE",
        "What ends a document of plain text: blank-line (default), line, separator or file."},
-      {"separator", "LINE", "The line between documents with --documents separator; default \"%\"."},
+      {"separator", "LINE",
+       "The line between documents with --documents separator; default \"%\"."},
       {"json-field", "NAME", "The field of .jsonl files that holds the text; default \"text\"."},
       {"on-error", "WHAT",
-       "At invalid UTF-8 or JSON: stop (default), skip the document, or replace bad bytes by U+FFFD; both are "
+       "At invalid UTF-8 or JSON: stop (default), skip the document, or replace bad bytes by "
+       "U+FFFD; both are "
        "counted."},
       {"threads", "N", "Threads; default: all cores. The result does not depend on it."},
       {"overwrite", "", "Replace a tokenizer in the folder."},
@@ -216,7 +235,8 @@ Verb TokenizerTrainVerb() {
 Verb TokenizerVerifyVerb() {
   Verb verb;
   verb.name = "tokenizer verify";
-  verb.summary = "Compare a tokenizer with recorded answers of the reference library, line by line.";
+  verb.summary =
+      "Compare a tokenizer with recorded answers of the reference library, line by line.";
   verb.usage = "TOKENIZER GOLDENS.jsonl...";
   verb.example = "tranche tokenizer verify phi-2 goldens/phi-2.jsonl";
   verb.flags = {{"show", "N", "Differences to show; default 10."}};

@@ -276,6 +276,9 @@ TEST(File, BadJsonIsRefusedWithItsPlace) {
            {"\xef\xbb\xbf{\"model_type\": \"llama\"}", "byte-order mark"},
            {"{\"model_type\": \"llama\",}", "config.json:1:"},
            {"{\"rope_theta\": 1e999, \"model_type\": \"llama\"}", "config.json"},
+           {"version https://git-lfs.github.com/spec/v1\n", "Git LFS pointer"},
+           {"<!DOCTYPE html><html></html>", "web page"},
+           {"", "empty"},
            {"{\"model_type\": \"llama\", \"rope_theta\": NaN}", "config.json:1:"}}) {
     folder.Write("config.json", text);
     const auto config = ReadModelConfig(folder.path());

@@ -16,6 +16,7 @@
 #include "model/config_families.h"
 #include "model/config_reader.h"
 #include "model/config_rope.h"
+#include "model/hf_folder.h"
 
 namespace tranche {
 namespace {
@@ -384,7 +385,7 @@ absl::StatusOr<ModelConfig> ParseModelConfig(const Json& json, const std::string
 
 absl::StatusOr<ModelConfig> ReadModelConfig(const std::string& path) {
   const std::string file = IsDirectory(path) ? JoinPath(path, "config.json") : path;
-  TRANCHE_ASSIGN_OR_RETURN(const std::string text, ReadFile(file));
+  TRANCHE_ASSIGN_OR_RETURN(const std::string text, ReadModelText(file));
   TRANCHE_ASSIGN_OR_RETURN(const Json json, ParseOrderedJson(text, file));
   return ParseModelConfig(json, file);
 }

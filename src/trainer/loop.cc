@@ -126,6 +126,8 @@ absl::Status TrainLoop::EnqueueStep(int64_t step) {
 }
 
 absl::Status TrainLoop::Drain() {
+  // The step in flight when the run gives up says nothing new.
+  if (TooManyNonFinite()) pending_.reset();
   if (!pending_) return absl::OkStatus();
   Pending pending = *std::exchange(pending_, std::nullopt);
   const Readback& read = parts_.session.Await(pending.slot);

@@ -13,7 +13,7 @@ namespace tranche::cpu {
 namespace {
 
 constexpr int64_t kSharedFloats = int64_t{1} << 22;  // packed b of many tiles: 16 MiB
-constexpr int64_t kSharedTileRows = 192;
+constexpr int64_t kSharedTileRows = 96;  // their block of a shares the second-level cache
 
 int64_t RoundUp(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
 

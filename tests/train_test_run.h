@@ -173,7 +173,7 @@ export_hf = "never"
     while (program.Running()) {
       const auto steps = Steps(output);
       if (!steps.empty() && steps.rbegin()->first >= step) return;
-      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
     }
   }
   // A hash of the weights and optimizer state of a checkpoint; empty where there are none.

@@ -1,6 +1,5 @@
 #include "model/transformer.h"
 
-#include <functional>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -206,7 +205,8 @@ class TransformerImpl : public Transformer {
   }
 
   // The head's group, and the embeddings' where the decoder is tied to them.
-  void WithHead(Stream& stream, const std::function<void()>& work) {
+  template <typename Work>
+  void WithHead(Stream& stream, const Work& work) {
     groups_.Acquire(stream, HeadGroup());
     if (config_.tied) groups_.Acquire(stream, 0);
     work();

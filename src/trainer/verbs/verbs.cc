@@ -20,6 +20,7 @@ std::vector<Verb> AllVerbs() {
       RecipesCopyVerb(),
       RecipesReferenceVerb(),
       DoctorVerb(),
+      BenchTrainVerb(),
   };
 }
 

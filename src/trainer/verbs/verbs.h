@@ -23,6 +23,7 @@ Verb RecipesListVerb();
 Verb RecipesShowVerb();
 Verb RecipesCopyVerb();
 Verb RecipesReferenceVerb();
+Verb BenchTrainVerb();
 Verb DoctorVerb();
 
 std::vector<Verb> AllVerbs();

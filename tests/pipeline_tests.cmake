@@ -1,0 +1,2 @@
+tranche_test(pipeline_test base)
+add_dependencies(pipeline_test tranche)

@@ -13,7 +13,7 @@ namespace tranche::cpu {
 namespace {
 
 constexpr int64_t kSharedFloats = int64_t{1} << 22;  // packed b of many tiles: 16 MiB
-constexpr int64_t kSharedTileRows = 96;  // their block of a shares the second-level cache
+constexpr int64_t kSharedTileRows = 192;  // their block of a stays in the second-level cache
 
 int64_t RoundUp(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
 
@@ -27,7 +27,8 @@ Cut ChooseTiles(int64_t rows, int64_t cols, int64_t max_rows, int64_t tiles_want
                 const GemmGeometry& panels) {
   Cut cut = {
       std::min(RoundUp(rows, panels.panel_rows), max_rows / panels.panel_rows * panels.panel_rows),
-      std::min(RoundUp(cols, panels.panel_cols), kMaxTileCols)};
+      std::min(RoundUp(cols, panels.panel_cols),
+               kMaxTileSize / max_rows / kMaxPanelCols * kMaxPanelCols)};
   const auto tiles = [&] {
     return (rows + cut.tile_rows - 1) / cut.tile_rows *
            ((cols + cut.tile_cols - 1) / cut.tile_cols);
@@ -70,7 +71,7 @@ void MatMul(const MatMulArgs& args, std::byte* scratch, int threads) {
   const int64_t shared_cols =
       std::min(RoundUp(cols, panels.panel_cols),
                kSharedFloats / (blocks * kDepth) / panels.panel_cols * panels.panel_cols);
-  const bool share = rows > kMaxTileRows && shared_cols >= std::min(cols, kMaxTileCols);
+  const bool share = rows > kMaxTileRows && shared_cols >= std::min(cols, kMaxTileCols / 2);
   const int64_t stretch = share ? shared_cols : cols;
   for (int64_t first = 0; first < cols; first += stretch) {
     const int64_t count = std::min(stretch, cols - first);

@@ -23,39 +23,35 @@ inline constexpr int kPanelRows = HWY_TARGET == HWY_AVX3 ? 14 : HWY_TARGET == HW
 inline constexpr int64_t kPanelCols = kPanelVectors * kLanes;
 static_assert(kPanelRows <= kMaxPanelRows && kPanelCols <= kMaxPanelCols);
 
-// How a block of a is packed: rows of kDepth where a's rows are contiguous in memory, else panels
-// [k][kPanelRows].
-template <bool kByRows>
-struct PackedA {
-  static constexpr int64_t kRowStride = kByRows ? kDepth : 1;
-  static constexpr int64_t kStep = kByRows ? 1 : kPanelRows;
-  // Where row i of the block starts.
-  static int64_t Offset(int64_t i) {
-    return kByRows ? i * kDepth : i / kPanelRows * (kPanelRows * kDepth) + i % kPanelRows;
-  }
-};
+inline constexpr int64_t kLineFloats = 16;  // of a cache line
+HWY_INLINE void Prefetch(const void* at) { __builtin_prefetch(at); }
 
-// out[r][0 … kPanelCols) (= or +=) Σ_k a[r, k]·b[k, …] for kRows rows.
-template <int kRows, bool kByRows>
+// out[r][0 … kPanelCols) (= or +=) Σ_k a[k][r]·b[k][…] for kRows rows of a panel of a. `next` is
+// what the second next calls will read of b: a part of it is asked for here, as are the sums, since
+// nothing tells the machine about either.
+template <int kRows>
 HWY_NOINLINE void Inner(int64_t depth, const float* HWY_RESTRICT a, const float* HWY_RESTRICT b,
-                        bool add, float* HWY_RESTRICT out, int64_t out_stride) {
+                        const float* next, int64_t next_count, bool add, float* HWY_RESTRICT out,
+                        int64_t out_stride) {
   const DF d;
   VF sums[kRows][kPanelVectors];
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) {
+    Prefetch(out + r * out_stride);
 #pragma GCC unroll 2
     for (int v = 0; v < kPanelVectors; ++v) sums[r][v] = hn::Zero(d);
   }
+  for (int64_t i = 0; i < next_count; i += kLineFloats) Prefetch(next + i);
 #pragma GCC unroll 4
   for (int64_t k = 0; k < depth; ++k) {
     const VF b0 = hn::Load(d, b), b1 = hn::Load(d, b + kLanes);
 #pragma GCC unroll 16
     for (int r = 0; r < kRows; ++r) {
-      const VF x = hn::Set(d, a[r * PackedA<kByRows>::kRowStride]);
+      const VF x = hn::Set(d, a[r]);
       sums[r][0] = hn::MulAdd(x, b0, sums[r][0]);
       sums[r][1] = hn::MulAdd(x, b1, sums[r][1]);
     }
-    a += PackedA<kByRows>::kStep;
+    a += kPanelRows;
     b += kPanelCols;
   }
 #pragma GCC unroll 16
@@ -68,32 +64,29 @@ HWY_NOINLINE void Inner(int64_t depth, const float* HWY_RESTRICT a, const float*
   }
 }
 
-template <bool kByRows>
-void InnerRows(int64_t rows, int64_t depth, const float* block, const float* panel, bool add,
-               float* out, int64_t out_stride) {
+// All rows of a block of a by one panel of b. Meanwhile the next panel of b comes nearer.
+void InnerRows(int64_t rows, int64_t depth, const float* block, const float* panel,
+               const float* next_panel, bool add, float* out, int64_t out_stride) {
   int64_t i = 0;
+  const int64_t count_next =
+      next_panel == nullptr
+          ? 0
+          : (depth * kPanelCols * kPanelRows / rows / kLineFloats + 1) * kLineFloats;
   const auto run = [&](auto count, auto kernel) {
     for (; i + count <= rows; i += count) {
       // A group of rows never straddles a panel: panels are whole but for the last, whose rest is
       // cut by falling powers of two.
-      kernel(depth, block + PackedA<kByRows>::Offset(i), panel, add, out + i * out_stride,
-             out_stride);
+      const int64_t from = i / kPanelRows * count_next;
+      const int64_t left = std::min(count_next, depth * kPanelCols - from);
+      kernel(depth, block + i / kPanelRows * (kPanelRows * kDepth) + i % kPanelRows, panel,
+             next_panel + (left > 0 ? from : 0), left, add, out + i * out_stride, out_stride);
     }
   };
-  run(int64_t{kPanelRows}, Inner<kPanelRows, kByRows>);
-  if constexpr (kPanelRows > 8) run(int64_t{8}, Inner<8, kByRows>);
-  if constexpr (kPanelRows > 4) run(int64_t{4}, Inner<4, kByRows>);
-  run(int64_t{2}, Inner<2, kByRows>);
-  run(int64_t{1}, Inner<1, kByRows>);
-}
-
-template <typename T>
-void PackRows(const T* from, int64_t stride, int64_t rows, int64_t depth, float* to) {
-  for (int64_t i = 0; i < rows; ++i) {
-    ForVectors(depth, [&](int64_t k, auto extent) {
-      Store(Load(from + i * stride + k, extent), to + i * kDepth + k, extent);
-    });
-  }
+  run(int64_t{kPanelRows}, Inner<kPanelRows>);
+  if constexpr (kPanelRows > 8) run(int64_t{8}, Inner<8>);
+  if constexpr (kPanelRows > 4) run(int64_t{4}, Inner<4>);
+  run(int64_t{2}, Inner<2>);
+  run(int64_t{1}, Inner<1>);
 }
 
 // Panels [depth][kWidth] of columns of a matrix [depth, cols] whose rows are contiguous: row by
@@ -121,9 +114,9 @@ void PackColumns(const T* from, int64_t stride, int64_t cols, int64_t depth, flo
   }
 }
 
-// Packs four rows as columns j … j + 3 of a panel [depth][kPanelCols], transposed in 4×4 blocks.
+// Packs four rows as columns j … j + 3 of a panel [depth][kWidth], transposed in 4×4 blocks.
 // Returns the k reached.
-template <typename T>
+template <int64_t kWidth, typename T>
 HWY_INLINE int64_t PackFourRows([[maybe_unused]] const T* row, [[maybe_unused]] int64_t stride,
                                 [[maybe_unused]] int64_t depth, [[maybe_unused]] float* target) {
   int64_t k = 0;
@@ -131,7 +124,7 @@ HWY_INLINE int64_t PackFourRows([[maybe_unused]] const T* row, [[maybe_unused]] 
   const hn::CappedTag<float, 4> d;
   const hn::Repartition<uint64_t, decltype(d)> pairs;
   const auto pair = [&](auto v) { return hn::BitCast(pairs, v); };
-  for (; k + 4 <= depth; k += 4, target += 4 * kPanelCols) {
+  for (; k + 4 <= depth; k += 4, target += 4 * kWidth) {
     const auto r0 = LoadAs(d, row + k), r1 = LoadAs(d, row + stride + k);
     const auto r2 = LoadAs(d, row + 2 * stride + k), r3 = LoadAs(d, row + 3 * stride + k);
     const auto low01 = pair(hn::InterleaveLower(d, r0, r1)),
@@ -139,30 +132,29 @@ HWY_INLINE int64_t PackFourRows([[maybe_unused]] const T* row, [[maybe_unused]] 
     const auto high01 = pair(hn::InterleaveUpper(d, r0, r1)),
                high23 = pair(hn::InterleaveUpper(d, r2, r3));
     hn::StoreU(hn::BitCast(d, hn::InterleaveLower(pairs, low01, low23)), d, target);
-    hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(pairs, low01, low23)), d, target + kPanelCols);
-    hn::StoreU(hn::BitCast(d, hn::InterleaveLower(pairs, high01, high23)), d,
-               target + 2 * kPanelCols);
-    hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(pairs, high01, high23)), d,
-               target + 3 * kPanelCols);
+    hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(pairs, low01, low23)), d, target + kWidth);
+    hn::StoreU(hn::BitCast(d, hn::InterleaveLower(pairs, high01, high23)), d, target + 2 * kWidth);
+    hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(pairs, high01, high23)), d, target + 3 * kWidth);
   }
 #endif
   return k;
 }
 
-// Panels [depth][kPanelCols] of rows of a matrix [cols, depth] whose rows are contiguous.
-template <typename T>
+// Panels [depth][kWidth] of rows of a matrix [cols, depth] whose rows are contiguous.
+template <int64_t kWidth, typename T>
 void PackTransposed(const T* from, int64_t stride, int64_t cols, int64_t depth, float* to) {
-  for (int64_t col = 0; col < cols; col += kPanelCols, to += kPanelCols * kDepth) {
-    const int64_t width = std::min(kPanelCols, cols - col);
-    if (width < kPanelCols)
-      std::memset(to, 0, static_cast<size_t>(depth * kPanelCols) * sizeof(float));
+  for (int64_t col = 0; col < cols; col += kWidth, to += kWidth * kDepth) {
+    const int64_t width = std::min(kWidth, cols - col);
+    if (width < kWidth) std::memset(to, 0, static_cast<size_t>(depth * kWidth) * sizeof(float));
     for (int64_t j = 0; j < width; j += 4) {
-      const T* row = from + (col + j) * stride;
-      const int64_t count = std::min<int64_t>(4, width - j);
-      const int64_t done = count == 4 ? PackFourRows(row, stride, depth, to + j) : 0;
+      // Where fours do not make up the width, the last of them overlaps its neighbour.
+      const int64_t first = width == kWidth ? std::min(j, kWidth - 4) : j;
+      const T* row = from + (col + first) * stride;
+      const int64_t count = std::min<int64_t>(4, width - first);
+      const int64_t done = count == 4 ? PackFourRows<kWidth>(row, stride, depth, to + first) : 0;
       for (int64_t k = done; k < depth; ++k) {
         for (int64_t i = 0; i < count; ++i)
-          to[k * kPanelCols + j + i] = static_cast<float>(row[i * stride + k]);
+          to[k * kWidth + first + i] = static_cast<float>(row[i * stride + k]);
       }
     }
   }
@@ -172,8 +164,8 @@ template <typename T>
 void PackB(const MatMulArgs& args, int64_t block, int64_t col, int64_t cols, float* to) {
   const int64_t k = block * kDepth;
   if (args.transpose_b) {
-    PackTransposed(args.b.Row<T>(col) + k, args.b.stride, cols, std::min(kDepth, args.b.cols - k),
-                   to);
+    PackTransposed<kPanelCols>(args.b.Row<T>(col) + k, args.b.stride, cols,
+                               std::min(kDepth, args.b.cols - k), to);
   } else {
     PackColumns<kPanelCols>(args.b.Row<T>(k) + col, args.b.stride, cols,
                             std::min(kDepth, args.b.rows - k), to);
@@ -192,18 +184,26 @@ void PackA(const MatMulArgs& args, int64_t block, int64_t row, int64_t rows, flo
     PackColumns<kPanelRows>(args.a.Row<T>(k) + row, args.a.stride, rows,
                             std::min(kDepth, args.a.rows - k), to);
   } else {
-    PackRows(args.a.Row<T>(row) + k, args.a.stride, rows, std::min(kDepth, args.a.cols - k), to);
+    PackTransposed<kPanelRows>(args.a.Row<T>(row) + k, args.a.stride, rows,
+                               std::min(kDepth, args.a.cols - k), to);
   }
 }
 
-// The epilogue of a tile whose sums lie in x, row by row: each step passes over a row that is in
-// the cache. Rows of x are padded to whole vectors.
+// The epilogue of a tile whose sums lie in panels [tile.rows][kPanelCols], row by row: each step
+// passes over a row that is in the cache.
 template <typename T, typename C>
-void Epilogue(const MatMulArgs& args, const GemmTile& tile, float* x, int64_t x_stride) {
+void Epilogue(const MatMulArgs& args, const GemmTile& tile, const float* sums) {
   const int64_t cols = tile.cols;
   const T* bias = args.bias.defined() ? args.bias.Row<T>(0) + tile.col : nullptr;
-  HWY_ALIGN float slope[kMaxTileCols];
-  for (int64_t i = tile.row; i < tile.row + tile.rows; ++i, x += x_stride) {
+  HWY_ALIGN float x[kMaxTileCols], slope[kMaxTileCols];
+  for (int64_t i = tile.row; i < tile.row + tile.rows; ++i, sums += kPanelCols) {
+    const float* from = sums;
+    for (int64_t j = 0; j < cols; j += kPanelCols, from += tile.rows * kPanelCols) {
+      Prefetch(from + 4 * kPanelCols);  // of a later row
+      for (int64_t v = 0; v < kPanelCols; v += kLanes) {
+        Store(Load(from + v, Whole()), x + j + v, Whole());
+      }
+    }
     const auto add = [&](const T* addend) {
       ForVectors(cols, [&](int64_t j, auto extent) {
         Store(hn::Add(Load(x + j, extent), Load(addend + j, extent)), x + j, extent);
@@ -254,31 +254,30 @@ void ComputeTile(const MatMulArgs& args, const GemmTile& tile, float* scratch) {
   const int64_t panels = (tile.cols + kPanelCols - 1) / kPanelCols;
   const int64_t depth = args.transpose_a ? args.a.rows : args.a.cols;
   const int64_t blocks = std::max<int64_t>(1, (depth + kDepth - 1) / kDepth);
-  // Sums go straight to c where it can hold them: c += s_0 is the same sum, c += s_0 + s_1 is not.
-  const bool direct =
-      IsPlain(args) && tile.cols % kPanelCols == 0 && (!args.accumulate || blocks == 1);
-  float* out = direct ? args.c.Row<float>(tile.row) + tile.col : sums;
-  const int64_t out_stride = direct ? args.c.stride : panels * kPanelCols;
+  // Sums go straight to c where they need no second visit: elsewhere they stay in panels, which lie
+  // well in the caches and pages.
+  const bool direct = IsPlain(args) && blocks == 1 && tile.cols % kPanelCols == 0;
   for (int64_t block = 0; block < blocks; ++block) {
     const int64_t block_depth = std::min(kDepth, depth - block * kDepth);
     const bool add = block > 0 || (direct && args.accumulate);
     PackA<T>(args, block, tile.row, tile.rows, block_a);
     for (int64_t panel = 0; panel < panels; ++panel) {
       const int64_t col = panel * kPanelCols;
-      const float* b = block_b;
+      const float *b = block_b, *next = nullptr;
       if (tile.packed_b != nullptr) {
         b = tile.packed_b + block * tile.block_stride + col * kDepth;
+        if (panel + 1 < panels) next = b + kPanelCols * kDepth;
       } else {
         PackB<T>(args, block, tile.col + col, std::min(kPanelCols, tile.cols - col), block_b);
       }
-      args.transpose_a
-          ? InnerRows<false>(tile.rows, block_depth, block_a, b, add, out + col, out_stride)
-          : InnerRows<true>(tile.rows, block_depth, block_a, b, add, out + col, out_stride);
+      float* out = direct ? args.c.Row<float>(tile.row) + tile.col + col : sums + col * tile.rows;
+      InnerRows(tile.rows, block_depth, block_a, b, next, add, out,
+                direct ? args.c.stride : kPanelCols);
     }
   }
   if (direct) return;
-  args.c.dtype == DType::kFloat32 ? Epilogue<T, float>(args, tile, sums, out_stride)
-                                  : Epilogue<T, BFloat16>(args, tile, sums, out_stride);
+  args.c.dtype == DType::kFloat32 ? Epilogue<T, float>(args, tile, sums)
+                                  : Epilogue<T, BFloat16>(args, tile, sums);
 }
 
 void RunComputeTile(const MatMulArgs& args, const GemmTile& tile, float* scratch) {

@@ -14,14 +14,15 @@ namespace tranche::cpu {
 
 inline constexpr int64_t kDepth = 256;  // k per block: a panel of b stays in the first-level cache
 inline constexpr int64_t kMaxTileRows = 384;
-inline constexpr int64_t kMaxTileCols = 512;
+inline constexpr int64_t kMaxTileCols = 1024;
+inline constexpr int64_t kMaxTileSize = int64_t{3} << 16;  // rows·columns
 inline constexpr int64_t kMaxPanelRows =
     16;  // bounds of the inner kernel's rows and columns on any machine
 inline constexpr int64_t kMaxPanelCols = 64;
 
 // Of one thread: a block of a, a panel of b, and the tile's sums.
 inline constexpr int64_t kTileScratchFloats =
-    (kMaxTileRows + kMaxPanelRows) * kDepth + kMaxPanelCols * kDepth + kMaxTileRows * kMaxTileCols;
+    (kMaxTileRows + kMaxPanelRows) * kDepth + kMaxPanelCols * kDepth + kMaxTileSize;
 
 struct GemmGeometry {
   int64_t panel_rows;

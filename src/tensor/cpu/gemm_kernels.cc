@@ -89,26 +89,32 @@ void InnerRows(int64_t rows, int64_t depth, const float* block, const float* pan
   run(int64_t{1}, Inner<1>);
 }
 
-// Panels [depth][kWidth] of columns of a matrix [depth, cols] whose rows are contiguous: row by
-// row, because a panel by itself would visit a cache line for a few of its elements.
+// Panels [depth][kWidth] of columns of a matrix [depth, cols] whose rows are contiguous: a few rows
+// at a time, because a panel by itself would visit a cache line for a few of its elements, and a
+// row by itself all panels, whose like places fall into the same sets of the cache.
 template <int64_t kWidth, typename T>
 void PackColumns(const T* from, int64_t stride, int64_t cols, int64_t depth, float* to) {
   constexpr int64_t kCovered = (kWidth + kLanes - 1) / kLanes * kLanes;
-  for (int64_t k = 0; k < depth; ++k) {
-    const T* source = from + k * stride;
-    float* target = to + k * kWidth;
-    int64_t col = 0;
-    // Whole vectors may run over into the panel's next k, which comes next. Behind the last k lies
-    // another panel.
-    const int64_t last = kCovered == kWidth || k + 1 < depth ? cols - kCovered : -1;
-    for (; col <= last; col += kWidth, target += kWidth * kDepth) {
-      for (int64_t i = 0; i < kCovered; i += kLanes) {
-        Store(Load(source + col + i, Whole()), target + i, Whole());
-      }
-    }
-    for (; col < cols; col += kWidth, target += kWidth * kDepth) {
-      for (int64_t i = 0; i < kWidth; ++i) {
-        target[i] = col + i < cols ? static_cast<float>(source[col + i]) : 0.0f;
+  constexpr int64_t kRows = 4, kAhead = 2 * kRows;
+  for (int64_t first = 0; first < depth; first += kRows) {
+    const int64_t end = std::min(depth, first + kRows);
+    float* panel = to;
+    for (int64_t col = 0; col < cols; col += kWidth, panel += kWidth * kDepth) {
+      for (int64_t k = first; k < end; ++k) {
+        const T* source = from + k * stride + col;
+        float* target = panel + k * kWidth;
+        if (k + kAhead < depth) Prefetch(source + kAhead * stride);
+        // Whole vectors may run over into the panel's next k, which comes next. Behind the last k
+        // lies another panel.
+        if (col + kCovered <= cols && (kCovered == kWidth || k + 1 < depth)) {
+          for (int64_t i = 0; i < kCovered; i += kLanes) {
+            Store(Load(source + i, Whole()), target + i, Whole());
+          }
+        } else {
+          for (int64_t i = 0; i < kWidth; ++i) {
+            target[i] = col + i < cols ? static_cast<float>(source[i]) : 0.0f;
+          }
+        }
       }
     }
   }

@@ -1,2 +1,1 @@
-tranche_test(pipeline_test base)
-add_dependencies(pipeline_test tranche)
+tranche_program_test(pipeline_test base)

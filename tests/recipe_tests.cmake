@@ -1,6 +1,5 @@
 tranche_test(recipe_fault_test trainer)
 tranche_test(recipe_value_test trainer)
 tranche_test(recipe_hostile_test trainer)
-tranche_test(cli_test trainer)
+tranche_program_test(cli_test trainer)
 tranche_test(cli_doctor_test trainer)
-add_dependencies(cli_test tranche)

@@ -195,6 +195,103 @@ void PackA(const MatMulArgs& args, int64_t block, int64_t row, int64_t rows, flo
   }
 }
 
+#if HWY_TARGET != HWY_SCALAR  // which has no vectors to interleave
+// Four k of as many rows as d has lanes, by blocks of four: block i of the result is k … k + 3 of
+// row 4·i.
+template <class D, typename T>
+HWY_INLINE hn::Vec<D> LoadBlocks(D d, const T* at, int64_t stride) {
+  if constexpr (hn::MaxLanes(D()) <= 4) {
+    return LoadAs(d, at);
+  } else {
+    const hn::Half<D> half;
+    const int64_t rows = static_cast<int64_t>(hn::MaxLanes(half));
+    return hn::Combine(d, LoadBlocks(half, at + rows * stride, stride),
+                       LoadBlocks(half, at, stride));
+  }
+}
+
+// The sums of a panel of columns where b's rows are contiguous and a has but kRows rows: packing
+// would cost more than the product, so b is transposed in registers, in one pass over its memory.
+// The order of each sum is that of Inner over all blocks.
+template <int kRows, typename T>
+void SumFewRows(const MatMulArgs& args, const GemmTile& tile, int64_t col, float* sums) {
+  const DF d;
+  const hn::Repartition<uint64_t, DF> pairs;
+  const auto pair = [&](VF v) { return hn::BitCast(pairs, v); };
+  const int64_t depth = args.b.cols, stride = args.b.stride;
+  const int64_t next_k = args.transpose_a ? args.a.stride : 1;
+  const int64_t next_row = args.transpose_a ? 1 : args.a.stride;
+  const T* a = args.a.Row<T>(0) + tile.row * next_row;
+  const T* b = args.b.Row<T>(tile.col + col);
+  for (int64_t begin = 0; begin == 0 || begin < depth; begin += kDepth) {
+    const int64_t end = std::min(depth, begin + kDepth);
+    VF sum[kRows][kPanelVectors];
+    for (int r = 0; r < kRows; ++r) {
+      for (int v = 0; v < kPanelVectors; ++v) sum[r][v] = hn::Zero(d);
+    }
+    const auto add = [&](int v, int64_t k, VF x) {
+#pragma GCC unroll 4
+      for (int r = 0; r < kRows; ++r) {
+        const VF factor = hn::Set(d, static_cast<float>(a[r * next_row + k * next_k]));
+        sum[r][v] = hn::MulAdd(factor, x, sum[r][v]);
+      }
+    };
+    int64_t k = begin;
+    for (; k + 4 <= end; k += 4) {
+#pragma GCC unroll 2
+      for (int v = 0; v < kPanelVectors; ++v) {
+        const T* at = b + v * kLanes * stride + k;
+        const VF r0 = LoadBlocks(d, at, stride), r1 = LoadBlocks(d, at + stride, stride);
+        const VF r2 = LoadBlocks(d, at + 2 * stride, stride);
+        const VF r3 = LoadBlocks(d, at + 3 * stride, stride);
+        const auto low01 = pair(hn::InterleaveLower(d, r0, r1));
+        const auto low23 = pair(hn::InterleaveLower(d, r2, r3));
+        const auto high01 = pair(hn::InterleaveUpper(d, r0, r1));
+        const auto high23 = pair(hn::InterleaveUpper(d, r2, r3));
+        add(v, k, hn::BitCast(d, hn::InterleaveLower(pairs, low01, low23)));
+        add(v, k + 1, hn::BitCast(d, hn::InterleaveUpper(pairs, low01, low23)));
+        add(v, k + 2, hn::BitCast(d, hn::InterleaveLower(pairs, high01, high23)));
+        add(v, k + 3, hn::BitCast(d, hn::InterleaveUpper(pairs, high01, high23)));
+      }
+    }
+    for (; k < end; ++k) {
+      HWY_ALIGN float column[kPanelCols];
+      for (int64_t j = 0; j < kPanelCols; ++j) column[j] = static_cast<float>(b[j * stride + k]);
+      for (int v = 0; v < kPanelVectors; ++v) add(v, k, hn::Load(d, column + v * kLanes));
+    }
+    for (int r = 0; r < kRows; ++r) {
+      for (int v = 0; v < kPanelVectors; ++v) {
+        float* to = sums + r * kPanelCols + v * kLanes;
+        hn::StoreU(begin > 0 ? hn::Add(hn::LoadU(d, to), sum[r][v]) : sum[r][v], d, to);
+      }
+    }
+  }
+}
+#endif
+
+// Whether SumFewRows has done a panel.
+template <typename T>
+bool TryFewRows(const MatMulArgs& args, const GemmTile& tile, int64_t col,
+                [[maybe_unused]] float* sums) {
+  if (!args.transpose_b || tile.packed_b != nullptr || tile.col + col + kPanelCols > args.b.rows) {
+    return false;
+  }
+#if HWY_TARGET != HWY_SCALAR
+  switch (tile.rows) {
+    case 1:
+      SumFewRows<1, T>(args, tile, col, sums);
+      return true;
+    case 2:
+      SumFewRows<2, T>(args, tile, col, sums);
+      return true;
+    case 3:
+      SumFewRows<3, T>(args, tile, col, sums);
+      return true;
+  }
+#endif
+  return false;
+}
+
 // The epilogue of a tile whose sums lie in panels [tile.rows][kPanelCols], row by row: each step
 // passes over a row that is in the cache.
 template <typename T, typename C>
@@ -260,14 +357,18 @@ void ComputeTile(const MatMulArgs& args, const GemmTile& tile, float* scratch) {
   const int64_t panels = (tile.cols + kPanelCols - 1) / kPanelCols;
   const int64_t depth = args.transpose_a ? args.a.rows : args.a.cols;
   const int64_t blocks = std::max<int64_t>(1, (depth + kDepth - 1) / kDepth);
+  int64_t done = 0;  // panels
+  while (done < panels &&
+         TryFewRows<T>(args, tile, done * kPanelCols, sums + done * kPanelCols * tile.rows))
+    ++done;
   // Sums go straight to c where they need no second visit: elsewhere they stay in panels, which lie
   // well in the caches and pages.
-  const bool direct = IsPlain(args) && blocks == 1 && tile.cols % kPanelCols == 0;
-  for (int64_t block = 0; block < blocks; ++block) {
+  const bool direct = IsPlain(args) && blocks == 1 && done == 0 && tile.cols % kPanelCols == 0;
+  for (int64_t block = 0; done < panels && block < blocks; ++block) {
     const int64_t block_depth = std::min(kDepth, depth - block * kDepth);
     const bool add = block > 0 || (direct && args.accumulate);
     PackA<T>(args, block, tile.row, tile.rows, block_a);
-    for (int64_t panel = 0; panel < panels; ++panel) {
+    for (int64_t panel = done; panel < panels; ++panel) {
       const int64_t col = panel * kPanelCols;
       const float *b = block_b, *next = nullptr;
       if (tile.packed_b != nullptr) {

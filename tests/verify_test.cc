@@ -28,12 +28,11 @@ std::vector<std::string> Folders() {
 
 // In these folders a handful of weights have a first gradient near AdamW's eps: its rounding
 // decides their first update, and the difference grows over the ten steps. PyTorch itself leaves
-// the folders' tolerance there: its norms move by 1.8e-5 (llama) and 1.8e-4 (qwen2) relative when
-// the hidden units of each mlp are permuted, which changes the order of sums only, and
-// by 1.1e-5, 3.7e-5, 2.4e-5, 1.9e-5 (in the order below) when it computes in double. `tranche
-// verify` says so; what this test holds fast are the quantities of the first step, the losses, and
-// that nothing drifts further.
-const std::set<std::string> kChaotic = {"llama_clm", "phi3_clm", "qwen2_clm", "qwen3_clm"};
+// the folders' tolerance there, in fp32: with vectors of another length or products of another
+// order its norms move by up to 3.2e-5 (phi3), 5.3e-5 (qwen2) and 4.0e-5 (qwen3), its weights by
+// 1.8e-4 (qwen3). `tranche verify` says so; what this test holds fast are the quantities of the
+// first step, the losses, and that nothing drifts further.
+const std::set<std::string> kChaotic = {"phi3_clm", "qwen2_clm", "qwen3_clm"};
 constexpr double kChaoticFactor = 20;
 
 class ParityTest : public testing::TestWithParam<std::string> {
@@ -47,7 +46,7 @@ class ParityTest : public testing::TestWithParam<std::string> {
     const auto results = RunParity(*parity, options);
     ASSERT_TRUE(results.ok()) << results.status();
     for (const ParityResult& result : *results) {
-      const bool late = result.quantity == "gradient norms" || result.quantity == "weights after";
+      const bool late = result.quantity == "gradient norms";
       const double factor = late && kChaotic.count(GetParam()) > 0 ? kChaoticFactor : 1;
       EXPECT_LE(result.error, factor * result.tolerance)
           << result.quantity << " at " << result.where;

@@ -42,7 +42,8 @@ template <int kScaleThousandths>
 struct SwishOp {
   static constexpr float kScale = kScaleThousandths / 1000.0f;
   static HWY_INLINE VF Value(VF x) {
-    return hn::Mul(x, SigmoidPair(hn::Mul(x, Constant(kScale))).value);
+    const VF e = ExpOfAny(DF(), hn::Mul(x, Constant(-kScale)));
+    return hn::Div(x, hn::Add(Constant(1), e));
   }
   static HWY_INLINE VF Derivative(VF x) {
     // Beyond 100 the derivative is 0 or 1 exactly, and nothing must overflow. NaN passes.

@@ -37,18 +37,51 @@ HWY_BEFORE_NAMESPACE();
 namespace tranche::cpu {
 namespace HWY_NAMESPACE {
 
-// Softmax of V vectors of queries over one tile of keys: scores become probabilities (relative to
-// the running maximum), the running maximum and sum move on, rescale receives what earlier sums
-// must be multiplied by. keys is what any of these queries sees of the tile; rows outside become
-// zero.
+// The lanes query, query + 1, … whose last key is in the tile [key, key_end).
+HWY_INLINE VF LastTile(const Visibility& see, int64_t query, int64_t key, int64_t key_end) {
+  HWY_ALIGN float last[kLanes];
+  for (int64_t i = 0; i < kLanes; ++i) {
+    const int64_t end = query + i < see.queries ? see.EndKey(query + i) : 0;
+    last[i] = end > key && end <= key_end ? 1.0f : 0.0f;
+  }
+  return hn::Load(DF(), last);
+}
+
+// Σ of rows [begin, end) of a column of scores. Row j goes into sum j mod 8, and these are added
+// as a tree.
+HWY_INLINE VF SumRows(const float* column, int64_t begin, int64_t end) {
+  constexpr int64_t kStride = ForwardScratch::kStride;
+  const DF d;
+  VF sums[8];
+  for (VF& sum : sums) sum = hn::Zero(d);
+  int64_t j = begin;
+  for (; j < end && j % 8 != 0; ++j) sums[j % 8] = hn::LoadU(d, column + j * kStride);
+  for (; j + 8 <= end; j += 8) {
+#pragma GCC unroll 8
+    for (int64_t i = 0; i < 8; ++i) {
+      sums[i] = hn::Add(sums[i], hn::LoadU(d, column + (j + i) * kStride));
+    }
+  }
+  for (; j < end; ++j) sums[j % 8] = hn::Add(sums[j % 8], hn::LoadU(d, column + j * kStride));
+  const VF even = hn::Add(hn::Add(sums[0], sums[4]), hn::Add(sums[2], sums[6]));
+  return hn::Add(even, hn::Add(hn::Add(sums[1], sums[5]), hn::Add(sums[3], sums[7])));
+}
+
+// Softmax of V vectors of queries over one tile of keys: scores become probabilities
+// (relative to the running maximum), the running maximum and sum move on, rescale receives what
+// earlier sums must be multiplied by. In the tile of a query's last key both are divided by the
+// sum: where that is the first tile too, probabilities are rounded before they meet values, as a
+// softmax by itself would be. keys is what any of these queries sees of the tile; rows outside
+// become zero.
 template <int V, bool kMasked>
 HWY_INLINE void SoftmaxColumns(const ForwardScratch& t, int64_t column, int64_t query,
-                               const Visibility& see, int64_t key_begin, Range keys) {
+                               const Visibility& see, int64_t key_begin, int64_t key_end,
+                               Range keys) {
   constexpr int64_t kStride = ForwardScratch::kStride;
   const DF d;
   const VF minus_infinity = hn::Set(d, -std::numeric_limits<float>::infinity());
   float* const scores = t.scores + column;
-  VF max[V], reference[V], sum[V];
+  VF max[V], reference[V], rescale[V];
   for (int v = 0; v < V; ++v) max[v] = hn::LoadU(d, t.max + column + v * kLanes);
   for (int64_t j = keys.begin; j < keys.end; ++j) {
     for (int v = 0; v < V; ++v) {
@@ -65,21 +98,33 @@ HWY_INLINE void SoftmaxColumns(const ForwardScratch& t, int64_t column, int64_t 
     // A query that has seen no key yet keeps its maximum of -inf; its exponents are taken from 0.
     reference[v] = hn::IfThenZeroElse(hn::Eq(max[v], minus_infinity), max[v]);
     const VF old = hn::LoadU(d, t.max + column + v * kLanes);
-    const VF rescale = ExpNonPositive(d, hn::Sub(old, reference[v]));
-    hn::StoreU(rescale, d, t.rescale + column + v * kLanes);
+    rescale[v] = ExpNonPositive(d, hn::Sub(old, reference[v]));
     hn::StoreU(max[v], d, t.max + column + v * kLanes);
-    sum[v] = hn::Mul(hn::LoadU(d, t.sum + column + v * kLanes), rescale);
   }
   for (int64_t j = keys.begin; j < keys.end; ++j) {
     for (int v = 0; v < V; ++v) {
       float* const at = scores + j * kStride + v * kLanes;
-      const VF p = ExpNonPositive(d, hn::Sub(hn::LoadU(d, at), reference[v]));
-      sum[v] = hn::Add(sum[v], p);
-      hn::StoreU(p, d, at);
+      hn::StoreU(ExpNonPositive(d, hn::Sub(hn::LoadU(d, at), reference[v])), d, at);
     }
   }
   for (int v = 0; v < V; ++v) {
-    hn::StoreU(sum[v], d, t.sum + column + v * kLanes);
+    const VF sum = hn::MulAdd(hn::LoadU(d, t.sum + column + v * kLanes), rescale[v],
+                              SumRows(scores + v * kLanes, keys.begin, keys.end));
+    hn::StoreU(sum, d, t.sum + column + v * kLanes);
+    const auto last = hn::Ne(LastTile(see, query + v * kLanes, key_begin, key_end), hn::Zero(d));
+    if (hn::AllFalse(d, last)) {
+      hn::StoreU(rescale[v], d, t.rescale + column + v * kLanes);
+      continue;
+    }
+    const VF one = hn::Set(d, 1.0f);
+    const VF inverse = hn::IfThenElse(last, hn::Div(one, sum), one);
+    hn::StoreU(hn::Mul(rescale[v], inverse), d, t.rescale + column + v * kLanes);
+    for (int64_t j = keys.begin; j < keys.end; ++j) {
+      float* const at = scores + j * kStride + v * kLanes;
+      hn::StoreU(hn::Mul(hn::LoadU(d, at), inverse), d, at);
+    }
+  }
+  for (int v = 0; v < V; ++v) {
     if constexpr (kMasked) {
       for (int64_t j = 0; j < kKeyTile; ++j) {
         if (j >= keys.begin && j < keys.end) continue;
@@ -95,9 +140,9 @@ HWY_INLINE void SoftmaxPanel(const ForwardScratch& t, int64_t column, int64_t qu
   const int64_t query_end = std::min(query + V * kLanes, see.queries);
   const Range keys = VisibleKeys(see, query, query_end, key_begin, key_end);
   if (AllVisible(see, query, query + V * kLanes, key_begin, key_end)) {
-    SoftmaxColumns<V, false>(t, column, query, see, key_begin, keys);
+    SoftmaxColumns<V, false>(t, column, query, see, key_begin, key_end, keys);
   } else {
-    SoftmaxColumns<V, true>(t, column, query, see, key_begin, keys);
+    SoftmaxColumns<V, true>(t, column, query, see, key_begin, key_end, keys);
   }
 }
 
@@ -173,12 +218,10 @@ void ForwardBlock(const ForwardTask& task, const Segment& segment, int64_t head,
   const DF d;
   for (int64_t i = 0; i < count; ++i) {
     const int64_t row = segment.query_begin + query + i;
-    const VF inverse = hn::Set(d, t.sum[i] == 0.0f ? 0.0f : 1.0f / t.sum[i]);
     const float* sums = t.sums + i * head_stride;
     T* out = task.out.Row<T>(row) + head * dim;
-    ForVectors(dim, [&](int64_t c, auto part) HWY_ATTR {
-      Store(hn::Mul(hn::LoadU(d, sums + c), inverse), out + c, part);
-    });
+    ForVectors(
+        dim, [&](int64_t c, auto part) HWY_ATTR { Store(hn::LoadU(d, sums + c), out + c, part); });
     const double sum = static_cast<double>(t.sum[i]);
     task.log_sum_exp.Row<float>(row)[head] =
         static_cast<float>(static_cast<double>(t.max[i]) + std::log(sum));

@@ -36,6 +36,53 @@ HWY_INLINE float SumOver(int64_t n, const Term& term) {
   return SumLanes(sum);
 }
 
+// Σ term(i) over a group, in one order for every instruction set, and with an error that hardly
+// grows with the width: element i into sum i mod 32, where 16 such rounds make a sum of their own;
+// the 32 by eights; then one after another, behind elements that fill no eight. PyTorch's `sum`
+// takes this order: the scale of an RMS norm multiplies a whole row, its rounding is the largest in
+// a small model, and in the same order it is the same. term is called with a vector's tag too.
+template <class Term>
+float CascadeSum(int64_t n, const Term& term) {
+  constexpr int64_t kEight = 8, kRound = 4 * kEight, kLevel = 16 * kRound;
+  const hn::CappedTag<float, kEight> d;
+  using V = hn::Vec<decltype(d)>;
+  constexpr int64_t kWidth = static_cast<int64_t>(hn::MaxLanes(d));
+  V level[kRound / kWidth], sums[kRound / kWidth];
+  for (V& sum : sums) sum = hn::Zero(d);
+  for (V& sum : level) sum = hn::Zero(d);
+  int64_t i = 0;
+  for (; i + kRound <= n; i += kRound) {
+    if (i > 0 && i % kLevel == 0) {
+      for (int64_t v = 0; v < kRound / kWidth; ++v) {
+        sums[v] = hn::Add(sums[v], level[v]);
+        level[v] = hn::Zero(d);
+      }
+    }
+    for (int64_t v = 0; v < kRound / kWidth; ++v) {
+      level[v] = hn::Add(level[v], term(d, i + v * kWidth));
+    }
+  }
+  for (int64_t v = 0; v < kRound / kWidth; ++v) sums[v] = hn::Add(level[v], sums[v]);
+  for (; i + kEight <= n; i += kEight) {
+    for (int64_t v = 0; v < kEight / kWidth; ++v) {
+      sums[v] = hn::Add(sums[v], term(d, i + v * kWidth));
+    }
+  }
+  HWY_ALIGN float eight[kEight];
+  for (int64_t v = 0; v < kEight / kWidth; ++v) {
+    V sum = sums[v];
+    for (int64_t w = v + kEight / kWidth; w < kRound / kWidth; w += kEight / kWidth) {
+      sum = hn::Add(sum, sums[w]);
+    }
+    hn::Store(sum, d, eight + v * kWidth);
+  }
+  const hn::CappedTag<float, 1> one;
+  float total = 0;
+  for (; i < n; ++i) total += hn::GetLane(term(one, i));
+  for (const float sum : eight) total += sum;
+  return total;
+}
+
 template <typename T>
 void NormRows(const NormArgs& args, const Tensor& x, const Tensor& y, const Tensor& statistics,
               int64_t begin, int64_t end) {
@@ -54,10 +101,18 @@ void NormRows(const NormArgs& args, const Tensor& x, const Tensor& y, const Tens
                static_cast<float>(width);
       }
       const VF center = hn::Set(d, mean);
-      const float squares = SumOver(width, [&](int64_t i, auto extent) {
-        const VF c = hn::Sub(Load(in + i, extent), center);
-        return hn::Mul(c, c);
-      });
+      float squares;
+      if (layer_norm) {
+        squares = SumOver(width, [&](int64_t i, auto extent) {
+          const VF c = hn::Sub(Load(in + i, extent), center);
+          return hn::Mul(c, c);
+        });
+      } else {
+        squares = CascadeSum(width, [&](auto tag, int64_t i) HWY_ATTR {
+          const auto value = LoadAs(tag, in + i);
+          return hn::Mul(value, value);
+        });
+      }
       const float scale = 1.0f / std::sqrt(squares / static_cast<float>(width) + args.eps);
       const VF factor = hn::Set(d, scale);
       if (layer_norm) {
@@ -103,15 +158,34 @@ void NormBackwardRows(const NormArgs& args, const Tensor& d_y, const Tensor& x,
       ForVectors(width, [&](int64_t i, auto extent) {
         const VF dy = Load(gradient + i, extent);
         const VF hat = hn::Mul(hn::Sub(Load(in + i, extent), center), factor);
-        // Behind the end dy and weight are zero, so nothing needs a mask.
-        const VF g = hn::Mul(dy, Load(weight + i, extent));
-        sum = hn::Add(sum, g);
-        product = hn::MulAdd(g, hat, product);
+        if (layer_norm) {
+          // Behind the end dy and weight are zero, so nothing needs a mask.
+          const VF g = hn::Mul(dy, Load(weight + i, extent));
+          sum = hn::Add(sum, g);
+          product = hn::MulAdd(g, hat, product);
+        }
         Store(hn::MulAdd(dy, hat, Load(d_weight + i, extent)), d_weight + i, extent);
         if (d_bias != nullptr) Store(hn::Add(dy, Load(d_bias + i, extent)), d_bias + i, extent);
       });
+      if (!layer_norm) {
+        // Rounded where a library's derivatives of x · (mean(x²) + eps)^-½ round: of the sums of
+        // such gradients some are nearly zero.
+        const float g_x = CascadeSum(width, [&](auto tag, int64_t i) HWY_ATTR {
+          const auto g = hn::Mul(LoadAs(tag, gradient + i), LoadAs(tag, weight + i));
+          return hn::Mul(g, LoadAs(tag, in + i));
+        });
+        const float cube = kept[1] * kept[1] * kept[1];
+        const VF slope = hn::Set(d, 2 * (-0.5f * g_x * cube / static_cast<float>(width)));
+        ForVectors(width, [&](int64_t i, auto extent) {
+          const VF g = hn::Mul(Load(gradient + i, extent), Load(weight + i, extent));
+          VF result = hn::Mul(g, factor);
+          if (extra != nullptr) result = hn::Add(Load(extra + i, extent), result);
+          Store(hn::Add(result, hn::Mul(slope, Load(in + i, extent))), out + i, extent);
+        });
+        continue;
+      }
       const float share = 1.0f / static_cast<float>(width);
-      const VF mean_g = hn::Set(d, layer_norm ? SumLanes(sum) * share : 0.0f);
+      const VF mean_g = hn::Set(d, SumLanes(sum) * share);
       const VF mean_product = hn::Set(d, SumLanes(product) * share);
       ForVectors(width, [&](int64_t i, auto extent) {
         const VF hat = hn::Mul(hn::Sub(Load(in + i, extent), center), factor);

@@ -29,8 +29,8 @@ void RotateRows(const Tensor& x, int64_t heads, const Tensor& positions, const T
         const VF a = Load(first + i, part), b = Load(second + i, part);
         const VF cos = Load(c + i, part), raw_sin = Load(s + i, part);
         const VF sin = inverse ? hn::Neg(raw_sin) : raw_sin;
-        Store(hn::NegMulAdd(b, sin, hn::Mul(a, cos)), first + i, part);
-        Store(hn::MulAdd(a, sin, hn::Mul(b, cos)), second + i, part);
+        Store(hn::Sub(hn::Mul(a, cos), hn::Mul(b, sin)), first + i, part);
+        Store(hn::Add(hn::Mul(b, cos), hn::Mul(a, sin)), second + i, part);
       });
     }
   }

@@ -27,7 +27,7 @@ struct Outcome {
   std::string output;  // stdout and stderr
 };
 
-Outcome Run(const std::string& command) {
+Outcome Shell(const std::string& command) {
   std::FILE* pipe = ::popen((command + " 2>&1").c_str(), "r");
   Outcome outcome{-1, ""};
   char buffer[4096];
@@ -38,11 +38,12 @@ Outcome Run(const std::string& command) {
 }
 
 Outcome Tranche(const std::string& arguments) {
-  return Run(absl::StrCat(TRANCHE_BINARY, " ", arguments));
+  return Shell(absl::StrCat(TRANCHE_BINARY, " ", arguments));
 }
 
 double EvalLoss(const std::string& model, const std::string& data) {
-  const Outcome outcome = Tranche(absl::StrCat("eval ", model, " --data ", data, " --json"));
+  const Outcome outcome = Tranche(
+      absl::StrCat("eval ", model, " --data ", data, " --set data.sequence_length=128 --json"));
   EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
   const size_t brace = outcome.output.find('{');
   EXPECT_NE(brace, std::string::npos) << outcome.output;
@@ -85,10 +86,10 @@ TEST(Pipeline, ContinuesAPretrainedModelOnDutchAndExportsIt) {
 
   const char* python = std::getenv("TRANCHE_PYTHON");
   const std::string interpreter = python != nullptr ? python : "python3";
-  if (Run(interpreter + " -c 'import torch, transformers'").exit_code != 0) {
+  if (Shell(interpreter + " -c 'import torch, transformers'").exit_code != 0) {
     GTEST_SKIP() << interpreter << " has no torch and transformers: the export was not tried there";
   }
-  const Outcome loaded = Run(absl::StrCat(
+  const Outcome loaded = Shell(absl::StrCat(
       interpreter,
       " -c \"import torch, transformers as t; m, i = t.AutoModelForCausalLM.from_pretrained('",
       work,

@@ -25,6 +25,8 @@ static_assert(kPanelRows <= kMaxPanelRows && kPanelCols <= kMaxPanelCols);
 
 inline constexpr int64_t kLineFloats = 16;  // of a cache line
 HWY_INLINE void Prefetch(const void* at) { __builtin_prefetch(at); }
+// Into the second-level cache.
+HWY_INLINE void PrefetchFar(const void* at) { __builtin_prefetch(at, 0, 2); }
 
 // out[r][0 … kPanelCols) (= or +=) Σ_k a[k][r]·b[k][…] for kRows rows of a panel of a. `next` is
 // what the second next calls will read of b: a part of it is asked for here, as are the sums, since
@@ -210,14 +212,32 @@ HWY_INLINE hn::Vec<D> LoadBlocks(D d, const T* at, int64_t stride) {
   }
 }
 
-// The sums of a panel of columns where b's rows are contiguous and a has but kRows rows: packing
-// would cost more than the product, so b is transposed in registers, in one pass over its memory.
-// The order of each sum is that of Inner over all blocks.
-template <int kRows, typename T>
-void SumFewRows(const MatMulArgs& args, const GemmTile& tile, int64_t col, float* sums) {
+// Four k of kLanes columns of the product, which are rows of b, to rows of `to`.
+template <typename T>
+HWY_INLINE void TransposeFour(const T* b, int64_t stride, float* HWY_RESTRICT to) {
   const DF d;
   const hn::Repartition<uint64_t, DF> pairs;
-  const auto pair = [&](VF v) { return hn::BitCast(pairs, v); };
+  const VF r0 = LoadBlocks(d, b, stride), r1 = LoadBlocks(d, b + stride, stride);
+  const VF r2 = LoadBlocks(d, b + 2 * stride, stride), r3 = LoadBlocks(d, b + 3 * stride, stride);
+  const auto low01 = hn::BitCast(pairs, hn::InterleaveLower(d, r0, r1));
+  const auto low23 = hn::BitCast(pairs, hn::InterleaveLower(d, r2, r3));
+  const auto high01 = hn::BitCast(pairs, hn::InterleaveUpper(d, r0, r1));
+  const auto high23 = hn::BitCast(pairs, hn::InterleaveUpper(d, r2, r3));
+  hn::Store(hn::BitCast(d, hn::InterleaveLower(pairs, low01, low23)), d, to);
+  hn::Store(hn::BitCast(d, hn::InterleaveUpper(pairs, low01, low23)), d, to + kPanelCols);
+  hn::Store(hn::BitCast(d, hn::InterleaveLower(pairs, high01, high23)), d, to + 2 * kPanelCols);
+  hn::Store(hn::BitCast(d, hn::InterleaveUpper(pairs, high01, high23)), d, to + 3 * kPanelCols);
+}
+
+// The sums of a panel of columns where b's rows are contiguous and a has but kRows rows: packing
+// would cost more than the product, so b is read in one pass over its memory. The order of each sum
+// is that of Inner over all blocks.
+template <int kRows, typename T>
+HWY_NOINLINE void SumFewRows(const MatMulArgs& args, const GemmTile& tile, int64_t col,
+                             float* sums) {
+  static_assert(kPanelVectors == 2);
+  constexpr int64_t kStep = kLineFloats, kAhead = 4 * kLineFloats;
+  const DF d;
   const int64_t depth = args.b.cols, stride = args.b.stride;
   const int64_t next_k = args.transpose_a ? args.a.stride : 1;
   const int64_t next_row = args.transpose_a ? 1 : args.a.stride;
@@ -225,45 +245,50 @@ void SumFewRows(const MatMulArgs& args, const GemmTile& tile, int64_t col, float
   const T* b = args.b.Row<T>(tile.col + col);
   for (int64_t begin = 0; begin == 0 || begin < depth; begin += kDepth) {
     const int64_t end = std::min(depth, begin + kDepth);
-    VF sum[kRows][kPanelVectors];
-    for (int r = 0; r < kRows; ++r) {
-      for (int v = 0; v < kPanelVectors; ++v) sum[r][v] = hn::Zero(d);
-    }
-    const auto add = [&](int v, int64_t k, VF x) {
+    VF left[kRows], right[kRows];
 #pragma GCC unroll 4
-      for (int r = 0; r < kRows; ++r) {
-        const VF factor = hn::Set(d, static_cast<float>(a[r * next_row + k * next_k]));
-        sum[r][v] = hn::MulAdd(factor, x, sum[r][v]);
-      }
-    };
-    int64_t k = begin;
-    for (; k + 4 <= end; k += 4) {
+    for (int r = 0; r < kRows; ++r) left[r] = right[r] = hn::Zero(d);
+    for (int64_t k = begin; k < end; k += kStep) {
+      HWY_ALIGN float line[kStep * kPanelCols];
+      const int64_t count = std::min(kStep, end - k);
+      if (count == kStep) {
+        // Where b is read soon, in the next panel if need be.
+        const int64_t ahead = k + kAhead;
+        const T* soon = b + (ahead < depth ? ahead : kPanelCols * stride + ahead - depth);
+        // A few rows at a time are read for a whole line, since lines of many may share a set of
+        // the cache.
 #pragma GCC unroll 2
-      for (int v = 0; v < kPanelVectors; ++v) {
-        const T* at = b + v * kLanes * stride + k;
-        const VF r0 = LoadBlocks(d, at, stride), r1 = LoadBlocks(d, at + stride, stride);
-        const VF r2 = LoadBlocks(d, at + 2 * stride, stride);
-        const VF r3 = LoadBlocks(d, at + 3 * stride, stride);
-        const auto low01 = pair(hn::InterleaveLower(d, r0, r1));
-        const auto low23 = pair(hn::InterleaveLower(d, r2, r3));
-        const auto high01 = pair(hn::InterleaveUpper(d, r0, r1));
-        const auto high23 = pair(hn::InterleaveUpper(d, r2, r3));
-        add(v, k, hn::BitCast(d, hn::InterleaveLower(pairs, low01, low23)));
-        add(v, k + 1, hn::BitCast(d, hn::InterleaveUpper(pairs, low01, low23)));
-        add(v, k + 2, hn::BitCast(d, hn::InterleaveLower(pairs, high01, high23)));
-        add(v, k + 3, hn::BitCast(d, hn::InterleaveUpper(pairs, high01, high23)));
+        for (int64_t j = 0; j < kPanelCols; j += kLanes) {
+          for (int64_t i = j; i < j + kLanes; ++i) PrefetchFar(soon + i * stride);
+#pragma GCC unroll 4
+          for (int64_t p = 0; p < kStep; p += 4) {
+            TransposeFour(b + j * stride + k + p, stride, line + p * kPanelCols + j);
+          }
+        }
+      } else {
+        for (int64_t j = 0; j < kPanelCols; ++j) {
+          for (int64_t p = 0; p < count; ++p) {
+            line[p * kPanelCols + j] = static_cast<float>(b[j * stride + k + p]);
+          }
+        }
+      }
+      for (int64_t p = 0; p < count; ++p) {
+        const VF b0 = hn::Load(d, line + p * kPanelCols);
+        const VF b1 = hn::Load(d, line + p * kPanelCols + kLanes);
+#pragma GCC unroll 4
+        for (int r = 0; r < kRows; ++r) {
+          const VF x = hn::Set(d, static_cast<float>(a[r * next_row + (k + p) * next_k]));
+          left[r] = hn::MulAdd(x, b0, left[r]);
+          right[r] = hn::MulAdd(x, b1, right[r]);
+        }
       }
     }
-    for (; k < end; ++k) {
-      HWY_ALIGN float column[kPanelCols];
-      for (int64_t j = 0; j < kPanelCols; ++j) column[j] = static_cast<float>(b[j * stride + k]);
-      for (int v = 0; v < kPanelVectors; ++v) add(v, k, hn::Load(d, column + v * kLanes));
-    }
+#pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) {
-      for (int v = 0; v < kPanelVectors; ++v) {
-        float* to = sums + r * kPanelCols + v * kLanes;
-        hn::StoreU(begin > 0 ? hn::Add(hn::LoadU(d, to), sum[r][v]) : sum[r][v], d, to);
-      }
+      float* to = sums + r * kPanelCols;
+      hn::StoreU(begin > 0 ? hn::Add(hn::LoadU(d, to), left[r]) : left[r], d, to);
+      to += kLanes;
+      hn::StoreU(begin > 0 ? hn::Add(hn::LoadU(d, to), right[r]) : right[r], d, to);
     }
   }
 }

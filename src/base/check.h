@@ -1,5 +1,5 @@
-// CHECK for the programmer's errors: prints file:line, the condition and the message, and aborts. The world's errors (files,
-// recipes, peers) are absl::Status; see status.h.
+// CHECK for the programmer's errors: prints file:line, the condition and the message, and aborts.
+// The world's errors (files, recipes, peers) are absl::Status; see status.h.
 #pragma once
 
 #include <sstream>

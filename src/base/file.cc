@@ -99,7 +99,8 @@ class PosixAtomicFile : public AtomicFile {
     TRANCHE_RETURN_IF_ERROR(Flush());
     if (::fsync(fd_.get()) != 0) return ErrnoStatus(temporary_, "cannot sync");
     if (fd_.Close() != 0) return ErrnoStatus(temporary_, "cannot close");
-    if (::rename(temporary_.c_str(), path_.c_str()) != 0) return ErrnoStatus(path_, "cannot rename into place");
+    if (::rename(temporary_.c_str(), path_.c_str()) != 0)
+      return ErrnoStatus(path_, "cannot rename into place");
     committed_ = true;
     return SyncDirectory(DirName(path_));
   }
@@ -143,7 +144,8 @@ absl::StatusOr<MappedFile> MappedFile::Open(const std::string& path) {
   if (!fd.ok()) return ErrnoStatus(path, "cannot open");
   struct stat info;
   if (::fstat(fd.get(), &info) != 0) return ErrnoStatus(path, "cannot stat");
-  if (S_ISDIR(info.st_mode)) return absl::InvalidArgumentError(path + ": is a folder, a file is needed");
+  if (S_ISDIR(info.st_mode))
+    return absl::InvalidArgumentError(path + ": is a folder, a file is needed");
   if (!S_ISREG(info.st_mode)) return absl::InvalidArgumentError(path + ": is not a regular file");
   const size_t size = static_cast<size_t>(info.st_size);
   if (size == 0) return MappedFile(path, nullptr, 0);
@@ -181,7 +183,8 @@ absl::StatusOr<std::unique_ptr<AtomicFile>> FileSystem::Create(const std::string
 }
 
 absl::Status FileSystem::Rename(const std::string& from, const std::string& to) {
-  if (::rename(from.c_str(), to.c_str()) != 0) return ErrnoStatus(from, absl::StrCat("cannot rename to ", to));
+  if (::rename(from.c_str(), to.c_str()) != 0)
+    return ErrnoStatus(from, absl::StrCat("cannot rename to ", to));
   return SyncDirectory(DirName(to));
 }
 
@@ -257,6 +260,8 @@ std::string DirName(absl::string_view path) {
   return parent.empty() ? "." : parent;
 }
 
-std::string BaseName(absl::string_view path) { return std::filesystem::path(std::string(path)).filename().string(); }
+std::string BaseName(absl::string_view path) {
+  return std::filesystem::path(std::string(path)).filename().string();
+}
 
 }  // namespace tranche

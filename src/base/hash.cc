@@ -14,7 +14,9 @@ std::string Hex(XXH128_hash_t hash) {
 
 }  // namespace
 
-std::string Hash128(absl::string_view bytes) { return Hex(XXH3_128bits(bytes.data(), bytes.size())); }
+std::string Hash128(absl::string_view bytes) {
+  return Hex(XXH3_128bits(bytes.data(), bytes.size()));
+}
 
 struct Hasher::State {
   XXH3_state_t* xxh = XXH3_createState();
@@ -27,7 +29,9 @@ Hasher::Hasher() : state_(std::make_unique<State>()) {
 }
 Hasher::~Hasher() = default;
 
-void Hasher::Update(absl::string_view bytes) { XXH3_128bits_update(state_->xxh, bytes.data(), bytes.size()); }
+void Hasher::Update(absl::string_view bytes) {
+  XXH3_128bits_update(state_->xxh, bytes.data(), bytes.size());
+}
 std::string Hasher::Finish() const { return Hex(XXH3_128bits_digest(state_->xxh)); }
 
 }  // namespace tranche

@@ -1,4 +1,5 @@
-// XXH3-128 of bytes, as 32 hexadecimal digits: checksums of checkpoint files, fingerprints of recipes, tokenizers and data.
+// XXH3-128 of bytes, as 32 hexadecimal digits: checksums of checkpoint files, fingerprints of
+// recipes, tokenizers and data.
 #pragma once
 
 #include <memory>

@@ -35,28 +35,32 @@ absl::StatusOr<Json> Parse(absl::string_view text, const std::string& source) {
   }
   std::vector<std::set<std::string>> keys;
   std::string fault;
-  const typename Json::parser_callback_t watch = [&](int depth, nlohmann::detail::parse_event_t event, Json& value) {
-    using Event = nlohmann::detail::parse_event_t;
-    if (depth > kMaxDepth && fault.empty()) fault = absl::StrCat("nested more than ", kMaxDepth, " deep");
-    if (event == Event::object_start) {
-      keys.emplace_back();
-    } else if (event == Event::object_end) {
-      keys.pop_back();
-    } else if (event == Event::key && fault.empty()) {
-      const auto& key = value.template get_ref<const std::string&>();
-      if (!keys.back().insert(key).second) fault = absl::StrCat("key \"", key, "\" stands twice in one object");
-    }
-    return true;
-  };
+  const typename Json::parser_callback_t watch =
+      [&](int depth, nlohmann::detail::parse_event_t event, Json& value) {
+        using Event = nlohmann::detail::parse_event_t;
+        if (depth > kMaxDepth && fault.empty())
+          fault = absl::StrCat("nested more than ", kMaxDepth, " deep");
+        if (event == Event::object_start) {
+          keys.emplace_back();
+        } else if (event == Event::object_end) {
+          keys.pop_back();
+        } else if (event == Event::key && fault.empty()) {
+          const auto& key = value.template get_ref<const std::string&>();
+          if (!keys.back().insert(key).second)
+            fault = absl::StrCat("key \"", key, "\" stands twice in one object");
+        }
+        return true;
+      };
   try {
     Json value = Json::parse(text.begin(), text.end(), watch);
     if (!fault.empty()) return absl::InvalidArgumentError(absl::StrCat(source, ": ", fault));
     return value;
   } catch (const typename Json::parse_error& error) {
     absl::string_view what = error.what();
-    if (const size_t colon = what.find(": "); colon != absl::string_view::npos) what.remove_prefix(colon + 2);
-    return absl::InvalidArgumentError(
-        absl::StrCat(Where(text, error.byte > 0 ? error.byte - 1 : 0, source), ": not valid JSON: ", what));
+    if (const size_t colon = what.find(": "); colon != absl::string_view::npos)
+      what.remove_prefix(colon + 2);
+    return absl::InvalidArgumentError(absl::StrCat(
+        Where(text, error.byte > 0 ? error.byte - 1 : 0, source), ": not valid JSON: ", what));
   } catch (const typename Json::exception& error) {
     return absl::InvalidArgumentError(absl::StrCat(source, ": not valid JSON: ", error.what()));
   }
@@ -68,7 +72,8 @@ absl::StatusOr<nlohmann::json> ParseJson(absl::string_view text, const std::stri
   return Parse<nlohmann::json>(text, source);
 }
 
-absl::StatusOr<nlohmann::ordered_json> ParseOrderedJson(absl::string_view text, const std::string& source) {
+absl::StatusOr<nlohmann::ordered_json> ParseOrderedJson(absl::string_view text,
+                                                        const std::string& source) {
   return Parse<nlohmann::ordered_json>(text, source);
 }
 

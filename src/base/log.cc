@@ -11,8 +11,9 @@ namespace {
 
 void Write(absl::string_view level, absl::string_view color, absl::string_view message) {
   // One write per line, so that lines of several threads or processes do not mix.
-  const std::string line = UseColor(STDERR_FILENO) ? absl::StrCat(color, level, ": \x1b[0m", message, "\n")
-                                                   : absl::StrCat(level, ": ", message, "\n");
+  const std::string line = UseColor(STDERR_FILENO)
+                               ? absl::StrCat(color, level, ": \x1b[0m", message, "\n")
+                               : absl::StrCat(level, ": ", message, "\n");
   [[maybe_unused]] const ssize_t ignored = ::write(STDERR_FILENO, line.data(), line.size());
 }
 

@@ -25,7 +25,8 @@ void ProgressBar::Update(int64_t done, absl::string_view detail) {
   constexpr int kWidth = 30;
   std::string bar;
   if (total_ > 0) {
-    const double share = std::clamp(static_cast<double>(done) / static_cast<double>(total_), 0.0, 1.0);
+    const double share =
+        std::clamp(static_cast<double>(done) / static_cast<double>(total_), 0.0, 1.0);
     const int filled = static_cast<int>(share * kWidth);
     bar = absl::StrFormat("[%s%s] %3.0f%% ", std::string(static_cast<size_t>(filled), '='),
                           std::string(static_cast<size_t>(kWidth - filled), ' '), 100 * share);

@@ -1,4 +1,5 @@
-// A progress bar on a terminal; silent elsewhere. Redraws at most ten times a second. Not thread-safe: one owner updates it.
+// A progress bar on a terminal; silent elsewhere. Redraws at most ten times a second. Not
+// thread-safe: one owner updates it.
 #pragma once
 
 #include <chrono>

@@ -41,13 +41,15 @@ double RandomSequence::Normal() {
 
 uint64_t PermutedIndex(uint64_t index, uint64_t size, uint64_t key) {
   if (size <= 1) return 0;
-  // Balanced Feistel over the next even number of bits; values outside [0, size) walk on along their cycle.
+  // Balanced Feistel over the next even number of bits; values outside [0, size) walk on along
+  // their cycle.
   const int half = (std::bit_width(size - 1) + 1) / 2;
   const uint64_t mask = (uint64_t{1} << half) - 1;
   do {
     uint64_t left = index >> half, right = index & mask;
     for (uint64_t round = 0; round < 6; ++round) {
-      const uint64_t mixed = Philox(key, right, round)[0] | (uint64_t{Philox(key, right, round)[1]} << 32);
+      const uint64_t mixed =
+          Philox(key, right, round)[0] | (uint64_t{Philox(key, right, round)[1]} << 32);
       const uint64_t next = left ^ (mixed & mask);
       left = right;
       right = next;

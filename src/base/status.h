@@ -1,4 +1,5 @@
-// The world's errors: absl::Status with what happened, where, and what to do. These two macros pass them on.
+// The world's errors: absl::Status with what happened, where, and what to do. These two macros pass
+// them on.
 #pragma once
 
 #include <utility>
@@ -6,11 +7,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#define TRANCHE_RETURN_IF_ERROR(expression)                        \
-  do {                                                             \
-    if (absl::Status status_ = (expression); !status_.ok()) {      \
-      return status_;                                              \
-    }                                                              \
+#define TRANCHE_RETURN_IF_ERROR(expression)                   \
+  do {                                                        \
+    if (absl::Status status_ = (expression); !status_.ok()) { \
+      return status_;                                         \
+    }                                                         \
   } while (false)
 
 // TRANCHE_ASSIGN_OR_RETURN(auto value, Load(path));

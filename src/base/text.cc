@@ -8,7 +8,8 @@
 namespace tranche {
 namespace {
 
-// Length of the valid UTF-8 sequence at the start of `text` (1..4), or minus the number of bytes of a maximal invalid prefix.
+// Length of the valid UTF-8 sequence at the start of `text` (1..4), or minus the number of bytes of
+// a maximal invalid prefix.
 int SequenceLength(absl::string_view text) {
   const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
   const auto tail = [&](size_t i, int low = 0x80, int high = 0xBF) {
@@ -74,8 +75,10 @@ int EditDistance(absl::string_view a, absl::string_view b) {
   for (size_t i = 1; i <= a.size(); ++i) {
     row[0] = static_cast<int>(i);
     for (size_t j = 1; j <= b.size(); ++j) {
-      row[j] = std::min({last[j] + 1, row[j - 1] + 1, last[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1)});
-      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) row[j] = std::min(row[j], before_last[j - 2] + 1);
+      row[j] =
+          std::min({last[j] + 1, row[j - 1] + 1, last[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1)});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+        row[j] = std::min(row[j], before_last[j - 2] + 1);
     }
     before_last = last;
     last = row;
@@ -83,7 +86,8 @@ int EditDistance(absl::string_view a, absl::string_view b) {
   return last[b.size()];
 }
 
-std::optional<std::string> NearestName(absl::string_view name, const std::vector<std::string>& candidates) {
+std::optional<std::string> NearestName(absl::string_view name,
+                                       const std::vector<std::string>& candidates) {
   std::optional<std::string> best;
   int best_distance = static_cast<int>(std::max<size_t>(1, name.size() / 3)) + 1;
   for (const std::string& candidate : candidates) {

@@ -15,7 +15,9 @@ namespace {
 // Splits "12.5 MiB" into its number and the rest.
 bool TakeNumber(absl::string_view& text, double& value) {
   size_t n = 0;
-  while (n < text.size() && (absl::ascii_isdigit(static_cast<unsigned char>(text[n])) || text[n] == '.')) ++n;
+  while (n < text.size() &&
+         (absl::ascii_isdigit(static_cast<unsigned char>(text[n])) || text[n] == '.'))
+    ++n;
   if (n == 0 || !absl::SimpleAtod(text.substr(0, n), &value)) return false;
   text.remove_prefix(n);
   return true;
@@ -24,26 +26,30 @@ bool TakeNumber(absl::string_view& text, double& value) {
 }  // namespace
 
 absl::StatusOr<int64_t> ParseBytes(absl::string_view text) {
-  static constexpr std::array<std::pair<absl::string_view, double>, 10> kUnits = {{{"B", 1},
-                                                                                  {"kB", 1e3},
-                                                                                  {"KB", 1e3},
-                                                                                  {"MB", 1e6},
-                                                                                  {"GB", 1e9},
-                                                                                  {"TB", 1e12},
-                                                                                  {"KiB", 0x1p10},
-                                                                                  {"MiB", 0x1p20},
-                                                                                  {"GiB", 0x1p30},
-                                                                                  {"TiB", 0x1p40}}};
+  static constexpr std::array<std::pair<absl::string_view, double>, 10> kUnits = {
+      {{"B", 1},
+       {"kB", 1e3},
+       {"KB", 1e3},
+       {"MB", 1e6},
+       {"GB", 1e9},
+       {"TB", 1e12},
+       {"KiB", 0x1p10},
+       {"MiB", 0x1p20},
+       {"GiB", 0x1p30},
+       {"TiB", 0x1p40}}};
   absl::string_view rest = absl::StripAsciiWhitespace(text);
   double value = 0;
   if (TakeNumber(rest, value)) {
     rest = absl::StripAsciiWhitespace(rest);
     for (const auto& [unit, factor] : kUnits) {
-      if (rest == unit && value * factor < 0x1p62) return static_cast<int64_t>(std::llround(value * factor));
+      if (rest == unit && value * factor < 0x1p62)
+        return static_cast<int64_t>(std::llround(value * factor));
     }
   }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "\"", text, "\" is not a size; write a number and a unit, such as \"256 MiB\" (B, kB, MB, GB, TB, KiB, MiB, GiB, TiB)"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("\"", text,
+                   "\" is not a size; write a number and a unit, such as \"256 MiB\" (B, kB, MB, "
+                   "GB, TB, KiB, MiB, GiB, TiB)"));
 }
 
 std::string FormatBytes(int64_t bytes) {
@@ -56,7 +62,8 @@ std::string FormatBytes(int64_t bytes) {
 }
 
 absl::StatusOr<double> ParseSeconds(absl::string_view text) {
-  static constexpr std::array<std::pair<char, double>, 4> kUnits = {{{'d', 86400}, {'h', 3600}, {'m', 60}, {'s', 1}}};
+  static constexpr std::array<std::pair<char, double>, 4> kUnits = {
+      {{'d', 86400}, {'h', 3600}, {'m', 60}, {'s', 1}}};
   absl::string_view rest = absl::StripAsciiWhitespace(text);
   double seconds = 0;
   bool any = false;
@@ -73,7 +80,8 @@ absl::StatusOr<double> ParseSeconds(absl::string_view text) {
     any = true;
   }
   if (any && rest.empty()) return seconds;
-  return absl::InvalidArgumentError(absl::StrCat("\"", text, "\" is not a duration; write e.g. \"71h30m\", \"90s\", \"2d\""));
+  return absl::InvalidArgumentError(
+      absl::StrCat("\"", text, "\" is not a duration; write e.g. \"71h30m\", \"90s\", \"2d\""));
 }
 
 std::string FormatSeconds(double seconds) {
@@ -95,7 +103,8 @@ std::string FormatCount(double count) {
 
 std::string FormatInteger(int64_t value) {
   std::string digits = absl::StrCat(value < 0 ? -value : value);
-  for (int i = static_cast<int>(digits.size()) - 3; i > 0; i -= 3) digits.insert(static_cast<size_t>(i), ",");
+  for (int i = static_cast<int>(digits.size()) - 3; i > 0; i -= 3)
+    digits.insert(static_cast<size_t>(i), ",");
   return value < 0 ? "-" + digits : digits;
 }
 

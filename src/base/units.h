@@ -9,9 +9,11 @@
 
 namespace tranche {
 
-// "256 MiB", "1.5GB", "4096 B" -> bytes. The unit is required: B, kB, MB, GB, TB (powers of 1000), KiB, MiB, GiB, TiB (of 1024).
+// "256 MiB", "1.5GB", "4096 B" -> bytes. The unit is required: B, kB, MB, GB, TB (powers of 1000),
+// KiB, MiB, GiB, TiB (of 1024).
 absl::StatusOr<int64_t> ParseBytes(absl::string_view text);
-// Bytes -> "12.3 GiB"; exact multiples print without decimals and whole units parse back to the same number.
+// Bytes -> "12.3 GiB"; exact multiples print without decimals and whole units parse back to the
+// same number.
 std::string FormatBytes(int64_t bytes);
 
 // "71h30m", "90s", "2d" -> seconds (d, h, m, s, each at most once, in that order).

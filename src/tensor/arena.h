@@ -1,8 +1,9 @@
-// The one source of device memory. Everything is allocated by name before the first step; after that the arena is sealed and a
-// request is a programmer's error. The same calls on a rehearsal arena (no memory behind it) give the same offsets, which is how
-// `plan` knows the bytes of a run.
+// The one source of device memory. Everything is allocated by name before the first step; after
+// that the arena is sealed and a request is a programmer's error. The same calls on a rehearsal
+// arena (no memory behind it) give the same offsets, which is how `plan` knows the bytes of a run.
 //
-// Allocation is a bump of 256-byte lines. Buffers that are never alive at the same time share memory by Mark and Rewind:
+// Allocation is a bump of 256-byte lines. Buffers that are never alive at the same time share
+// memory by Mark and Rewind:
 //
 //   const int64_t mark = arena.Mark();
 //   ... allocate what phase A needs ...
@@ -36,8 +37,9 @@ class Arena {
 
   // No memory: tensors get addresses that nobody may touch.
   static Arena Rehearsal();
-  // `capacity` bytes of host memory, mapped, backed by huge pages where the system gives them, and touched, so that the first step
-  // does not pay for page faults. ResourceExhausted, with the amount available, where the machine has not enough.
+  // `capacity` bytes of host memory, mapped, backed by huge pages where the system gives them, and
+  // touched, so that the first step does not pay for page faults. ResourceExhausted, with the
+  // amount available, where the machine has not enough.
   static absl::StatusOr<Arena> OnHost(int64_t capacity);
 
   Arena(Arena&& other) noexcept;

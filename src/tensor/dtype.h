@@ -1,4 +1,5 @@
-// Element types. bf16 is the upper half of an fp32; conversion rounds to nearest even and keeps NaN a NaN.
+// Element types. bf16 is the upper half of an fp32; conversion rounds to nearest even and keeps NaN
+// a NaN.
 #pragma once
 
 #include <bit>
@@ -47,7 +48,8 @@ struct BFloat16 {
   constexpr explicit BFloat16(float value) {
     const uint32_t raw = std::bit_cast<uint32_t>(value);
     const bool nan = (raw & 0x7fffffffu) > 0x7f800000u;
-    bits = static_cast<uint16_t>(nan ? (raw >> 16) | 0x40u : (raw + 0x7fffu + ((raw >> 16) & 1u)) >> 16);
+    bits = static_cast<uint16_t>(nan ? (raw >> 16) | 0x40u
+                                     : (raw + 0x7fffu + ((raw >> 16) & 1u)) >> 16);
   }
   constexpr explicit operator float() const { return std::bit_cast<float>(uint32_t{bits} << 16); }
 };

@@ -1,4 +1,5 @@
-// The kinds of activation functions and norms: vocabulary that backends and model configurations share.
+// The kinds of activation functions and norms: vocabulary that backends and model configurations
+// share.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// The backend that does no arithmetic. Running a real step on it, with a rehearsal arena, gives the memory, the FLOPs and the bytes
-// moved of that step before any device exists.
+// The backend that does no arithmetic. Running a real step on it, with a rehearsal arena, gives the
+// memory, the FLOPs and the bytes moved of that step before any device exists.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,6 @@
-// Tensor: a view of device memory as a row-major matrix with a row stride. It owns nothing and is passed by value. A vector is a
-// matrix of one row. The address is the backend's: nobody else may read or write through it.
+// Tensor: a view of device memory as a row-major matrix with a row stride. It owns nothing and is
+// passed by value. A vector is a matrix of one row. The address is the backend's: nobody else may
+// read or write through it.
 #pragma once
 
 #include <cstddef>
@@ -28,14 +29,16 @@ struct Tensor {
   }
 
   Tensor SliceRows(int64_t begin, int64_t count) const {
-    TRANCHE_CHECK(begin >= 0 && count >= 0 && begin + count <= rows) << begin << '+' << count << " of " << rows;
+    TRANCHE_CHECK(begin >= 0 && count >= 0 && begin + count <= rows)
+        << begin << '+' << count << " of " << rows;
     Tensor slice = *this;
     slice.data += begin * stride * SizeOf(dtype);
     slice.rows = count;
     return slice;
   }
   Tensor SliceCols(int64_t begin, int64_t count) const {
-    TRANCHE_CHECK(begin >= 0 && count >= 0 && begin + count <= cols) << begin << '+' << count << " of " << cols;
+    TRANCHE_CHECK(begin >= 0 && count >= 0 && begin + count <= cols)
+        << begin << '+' << count << " of " << cols;
     Tensor slice = *this;
     slice.data += begin * SizeOf(dtype);
     slice.cols = count;

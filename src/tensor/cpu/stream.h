@@ -1,6 +1,6 @@
-// The CPU's stream: one worker thread that runs closures in order from a bounded ring, and the events
-// between streams. Enqueueing copies the closure into the ring and allocates nothing; where the ring
-// is full it blocks until the worker has made room.
+// The CPU's stream: one worker thread that runs closures in order from a bounded ring, and the
+// events between streams. Enqueueing copies the closure into the ring and allocates nothing; where
+// the ring is full it blocks until the worker has made room.
 //
 // Denormal numbers count as zero in a stream, as inputs and as results: on many processors one of
 // them costs more than a hundred ordinary products.

@@ -2,18 +2,19 @@
 //
 // Rules that hold for every operation unless its comment says otherwise:
 //  * Calls only enqueue: they return at once, work runs in the order of its stream, arguments are
-//  copied. Nothing is read back by the
-//    host except through CopyToHost followed by a wait on an event or stream. Nothing allocates.
+//    copied. Nothing is read back by the host except through CopyToHost followed by a wait on an
+//    event or stream. Nothing allocates.
 //  * Gradients of parameters accumulate (+=) in fp32; gradients of activations overwrite (=).
-//  Outputs never alias inputs except where
-//    "may alias" is written.
+//    Outputs never alias inputs except where "may alias" is written.
 //  * N is the number of tokens of a micro-batch, flattened: sequences lie one after another,
-//  without padding. H is hidden_size.
+//    without padding. H is hidden_size.
 //  * T is fp32 or bf16, one of them for all activations and weights of a call; statistics, softmax
-//  and sums are fp32 inside.
+//    and sums are fp32 inside.
 //  * The result of a row depends on that row alone and not on how many rows a call has, nor on the
-//  number of threads: sums have a
-//    fixed order. (This is what makes packing, recompute and, later, sharding exact.)
+//    number of threads: sums have a fixed order. (This is what makes packing, recompute and, later,
+//    sharding exact.)
+//  * Denormal numbers count as zero. Streams share scratch memory: operations that need it take
+//  turns.
 //  * Shape or type faults are the programmer's: CHECK.
 //
 // Implementations: cpu (tensor/cpu), plan (tensor/plan_backend.h: no arithmetic, counts). A missing
@@ -45,10 +46,12 @@ class Event {
   virtual ~Event() = default;
 };
 
-// c = epilogue(op(a)·op(b)), op(a) [M, K], op(b) [K, N], c [M, N].
-// The epilogue runs in this order, each part only where given:
-//   x = a·b;  x += bias;  pre_activation = x;  x = activation(x);  x *=
-//   derivative'(derivative_input);  x += residual; c = x, or c += x with accumulate.
+// c = epilogue(op(a)·op(b)), op(a) [M, K], op(b) [K, N], c [M, N]. The epilogue runs in this order,
+// each part only where given:
+//   x = a·b;  x += bias;  pre_activation = x;  x = activation(x);
+//   x *= derivative'(derivative_input);  x += residual;  c = x, or c += x with accumulate.
+// Where pre_activation is stored, the activation is taken of the stored, rounded value, so that a
+// recompute from it gives the same bits.
 struct MatMulArgs {
   Tensor a;
   Tensor b;
@@ -97,12 +100,11 @@ struct AttentionArgs {
   int64_t head_dim = 0;
   float scale = 0;
   bool causal = false;
-  int64_t window =
-      std::numeric_limits<int64_t>::max();  // keys at most this far are seen, on both sides
+  // Keys at most this far are seen, on both sides.
+  int64_t window = std::numeric_limits<int64_t>::max();
   int64_t segments = 0;
-  Tensor query_offsets;  // [1, segments + 1] int32
-  Tensor
-      key_offsets;  // the same tensor as query_offsets where queries and keys are the same tokens
+  Tensor query_offsets;    // [1, segments + 1] int32
+  Tensor key_offsets;      // the same tensor where queries and keys are the same tokens
   int64_t max_length = 0;  // of a segment, in keys
   int64_t pairs = 0;       // Σ over queries of the keys they may see: only for counting FLOPs
   DropoutArgs dropout;  // on the probabilities; the element is (token of the query, head, index of
@@ -151,9 +153,8 @@ class Backend {
   virtual void Synchronize(Event& event) = 0;  // the host waits
   virtual void Synchronize(Stream& stream) = 0;
 
-  // --- moving ---
-  // host memory must stay valid (to device) or untouched (to host) until the stream has passed this
-  // point. Contiguous tensors.
+  // --- moving --- host memory must stay valid (to device) or untouched (to host) until the stream
+  // has passed this point. Contiguous tensors.
   virtual void CopyToDevice(Stream& stream, Tensor to, const void* from) = 0;
   virtual void CopyToHost(Stream& stream, void* to, Tensor from) = 0;
   virtual void Fill(Stream& stream, Tensor tensor,
@@ -179,10 +180,9 @@ class Backend {
   virtual void EmbeddingBackward(Stream& stream, Tensor d_table, Tensor d_out, Tensor ids,
                                  int32_t padding_id) = 0;
 
-  // --- norms ---
-  // y = norm(x)·weight (+ bias); rows [N, cols]. statistics [N, 2·groups] fp32 receives (mean,
-  // 1/deviation) per group; mean is 0 for RMS norm. RMS norm rounds x/rms to T before it multiplies
-  // by weight, as the reference models do. y may alias x.
+  // --- norms --- y = norm(x)·weight (+ bias); rows [N, cols]. statistics [N, 2·groups] fp32
+  // receives (mean, 1/deviation) per group; mean is 0 for RMS norm. RMS norm rounds x/rms to T
+  // before it multiplies by weight, as the reference models do. y may alias x.
   virtual void Norm(Stream& stream, const NormArgs& args, Tensor x, Tensor y,
                     Tensor statistics) = 0;
   // d_x = gradient (+ residual where defined: the gradient that flows past the norm; may alias
@@ -203,41 +203,36 @@ class Backend {
   virtual void GatedBackward(Stream& stream, Activation kind, bool gate_first, Tensor d_y, Tensor x,
                              Tensor d_x) = 0;
 
-  // --- dropout ---
-  // y = dropout(x) (+ residual where defined). y may alias x or residual. The backward is the same
-  // call on the gradient, without residual.
+  // --- dropout --- y = dropout(x) (+ residual where defined). y may alias x or residual. The
+  // backward is the same call on the gradient, without residual.
   virtual void Dropout(Stream& stream, const DropoutArgs& args, Tensor x, Tensor residual,
                        Tensor y) = 0;
 
-  // --- rotary positions ---
-  // In place on x [N, heads·head_dim]: the first 2·D components of each head are rotated in pairs
-  // (i, i + D), "rotate half". cosine, sine [P, D] fp32, row = positions[i] ([1, N] int32).
-  // inverse: by the negative angle, which is the backward.
+  // --- rotary positions --- In place on x [N, heads·head_dim]: the first 2·D components of each
+  // head are rotated in pairs (i, i + D), "rotate half". cosine, sine [P, D] fp32, row =
+  // positions[i] ([1, N] int32). inverse: by the negative angle, which is the backward.
   virtual void Rotary(Stream& stream, Tensor x, int64_t heads, Tensor positions, Tensor cosine,
                       Tensor sine, bool inverse) = 0;
 
-  // --- attention ---
-  // q, out [Nq, heads·head_dim]; k, v [Nk, kv_heads·head_dim]; log_sum_exp [Nq, heads] fp32 output.
-  // Never makes a [T, T] matrix.
+  // --- attention --- q, out [Nq, heads·head_dim]; k, v [Nk, kv_heads·head_dim]; log_sum_exp [Nq,
+  // heads] fp32 output. Never makes a [T, T] matrix.
   virtual void Attention(Stream& stream, const AttentionArgs& args, Tensor q, Tensor k, Tensor v,
                          Tensor out, Tensor log_sum_exp) = 0;
   virtual void AttentionBackward(Stream& stream, const AttentionArgs& args, Tensor d_out, Tensor q,
                                  Tensor k, Tensor v, Tensor out, Tensor log_sum_exp, Tensor d_q,
                                  Tensor d_k, Tensor d_v) = 0;
 
-  // --- loss ---
-  // logits [R, V] T, labels [1, R] int32. *loss_sum* [1, 1] fp64 += Σ −ln softmax(logits)[label],
-  // rows added in order. With gradient: logits are overwritten by (softmax − onehot) · scale.
-  // row_losses [1, R] fp32: each row's loss, where defined.
+  // --- loss --- logits [R, V] T, labels [1, R] int32. *loss_sum* [1, 1] fp64 += Σ −ln
+  // softmax(logits)[label], rows added in order. With gradient: logits are overwritten by (softmax
+  // − onehot) · scale. row_losses [1, R] fp32: each row's loss, where defined.
   virtual void CrossEntropy(Stream& stream, Tensor logits, Tensor labels, bool gradient,
                             float scale, Tensor loss_sum, Tensor row_losses) = 0;
 
-  // --- the update ---
-  // norm_state [1, 4] uint64: the sum of squares as a 128-bit fixed-point number (low, high; 72
-  // fractional bits), the count of non-finite elements and of sums too large for it, unused. Adds
-  // one flat fp32 slice: squares are summed per 64-element line in double in a fixed order, lines
-  // in fixed point, which is associative: the sum does not depend on where slices are cut (at
-  // multiples of 64).
+  // --- the update --- norm_state [1, 4] uint64: the sum of squares as a 128-bit fixed-point number
+  // (low, high; 72 fractional bits), the count of non-finite elements and of sums too large for it,
+  // unused. Adds one flat fp32 slice: squares are summed per 64-element line in double in a fixed
+  // order, lines in fixed point, which is associative: the sum does not depend on where slices are
+  // cut (at multiples of 64).
   virtual void SquaredNorm(Stream& stream, Tensor gradients, Tensor norm_state) = 0;
   // control [1, 4] fp32 = {norm, factor for the gradients (min(1, max_norm / (norm + 1e-6)), 1
   // where max_norm is 0), 1 to apply the update or 0 to skip it, 0}. Skips where that count is not

@@ -117,6 +117,52 @@ TEST_F(TokenizerFiles, AddedTokenWithAGapInItsIdIsRefusedUnlessTheVocabularyHold
   ExpectRefused(file, "model.vocab gives it id 1000");
 }
 
+TEST_F(TokenizerFiles, WhereTheVocabularyHasHolesAddedTokensKeepTheFilesIdsAndTheUserIsTold) {
+  Json file = SmallBpe();
+  file["model"]["vocab"]["<far>"] = 1000;  // others would number <ab> 10 now
+  file["added_tokens"] = {Added(9, "<ab>"), Added(10, "<cd>"), Added(1000, "<far>")};
+  EXPECT_EQ(Encode(file, "<ab><cd><far>"), (std::vector<int32_t>{9, 10, 1000}));
+  const auto tokenizer = Load(file);
+  ASSERT_TRUE(tokenizer.ok());
+  ASSERT_EQ((*tokenizer)->warnings().size(), 1u);
+  EXPECT_THAT((*tokenizer)->warnings()[0],
+              HasSubstr("\"<ab>\" keeps its id 9, though model.vocab has holes and other programs "
+                        "would number it 10"));
+  file["added_tokens"] = {Added(1001, "<ab>")};
+  ExpectRefused(file, "the next free id is 10");
+}
+
+TEST_F(TokenizerFiles, TwoTokensNeverShareARow) {
+  Json file = SmallBpe();
+  file["model"]["vocab"]["z"] = 10;
+  file["added_tokens"] = {Added(10, "<ab>")};  // what others number it by
+  ExpectRefused(file, "id 10 is that of \"z\"");
+  file["added_tokens"] = {Added(9, "<ab>"), Added(9, "<cd>")};
+  ExpectRefused(file, "\"<cd>\" has id 9, but ");
+}
+
+TEST_F(TokenizerFiles, AddedTokensThatOnlyTheConfigListsOrListsOtherwiseAreTold) {
+  Json file = SmallBpe();
+  file["added_tokens"] = {Added(9, "<ab>"), Added(10, "<cd>")};
+  folder_.Write("tokenizer.json", file.dump());
+  const auto warnings = [&](const Json& listed) {
+    folder_.Write("tokenizer_config.json", Json{{"added_tokens_decoder", listed}}.dump());
+    const auto tokenizer = Tokenizer::Load(folder_.path());
+    EXPECT_TRUE(tokenizer.ok()) << tokenizer.status();
+    return tokenizer.ok() ? (*tokenizer)->warnings() : std::vector<std::string>{};
+  };
+  const Json same = {{"9", {{"content", "<ab>"}}}, {"10", {{"content", "<cd>"}}}};
+  EXPECT_THAT(warnings(same), IsEmpty());
+  Json more = same, other = same;
+  more["11"] = {{"content", "<think>"}};
+  EXPECT_THAT(warnings(more), ::testing::ElementsAre(HasSubstr(
+                                  "\"<think>\" is listed with id 11, but tokenizer.json does not "
+                                  "hold it")));
+  other["9"] = {{"content", "<cd>"}}, other["10"] = {{"content", "<ab>"}};
+  EXPECT_THAT(warnings(other),
+              ::testing::ElementsAre(HasSubstr("gives it id 10"), HasSubstr("gives it id 9")));
+}
+
 TEST_F(TokenizerFiles, AddedTokensObeyTheirFlags) {
   Json file = SmallBpe();
   Json word = Added(9, "ab"), eager = Added(10, "<m>");
@@ -260,37 +306,7 @@ TEST_F(TokenizerFiles, RobertaFilesPutTheirTokensAround) {
   EXPECT_EQ((*tokenizer)->Decode({0, 4, 2}, true), "a");
 }
 
-// Long pieces, threads, caches
-
-class LongPieces : public ::testing::TestWithParam<const char*> {};
-
-TEST_P(LongPieces, ComeBackUnchanged) {
-  SKIP_WITHOUT(TokenizerFixture(GetParam()));
-  const auto tokenizer = Tokenizer::Load(TokenizerFixture(GetParam()));
-  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
-  std::string random, prose;
-  uint32_t state = 1;
-  while (random.size() < 400000) {
-    state = state * 1664525 + 1013904223;
-    random += static_cast<char>('a' + (state >> 24) % 26);
-    prose += (state >> 28) == 0 ? std::string(" ")
-                                : std::string(1, static_cast<char>('a' + (state >> 24) % 26));
-  }
-  for (const std::string& text :
-       {std::string(400000, 'a'), std::string(400000, '_'), random, prose}) {
-    const auto ids = Ids(**tokenizer, text);
-    EXPECT_EQ((*tokenizer)->Decode(ids, false), text);
-    // A piece's front does not depend on what comes far behind it.
-    const auto front = Ids(**tokenizer, text.substr(0, 20000));
-    ASSERT_GT(front.size(), 200u);
-    EXPECT_TRUE(std::equal(front.begin(), front.end() - 200, ids.begin()));
-  }
-}
-
-INSTANTIATE_TEST_SUITE_P(Tokenizers, LongPieces, ::testing::Values("phi-2", "phi-3-mini"),
-                         [](const auto& info) {
-                           return std::string(info.param).substr(0, 5) == "phi-2" ? "phi2" : "phi3";
-                         });
+// Threads and caches
 
 TEST_F(TokenizerFiles, ThreadsAndFullCachesDoNotChangeIds) {
   const auto tokenizer = Load(SmallBpe());

@@ -1,4 +1,6 @@
+tranche_test(tokenizer_bert_test data)
 tranche_test(tokenizer_golden_test data)
 tranche_test(tokenizer_hostile_test data)
+tranche_test(tokenizer_long_test data)
 tranche_test(tokenizer_pitfall_test data)
 tranche_test(tokenizer_trainer_test data)

@@ -1,11 +1,11 @@
 #include "data/bpe.h"
 
 #include <algorithm>
-#include <queue>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/status.h"
+#include "data/bpe_merge.h"
 #include "data/unicode.h"
 
 namespace tranche {
@@ -139,7 +139,8 @@ void BpeModel::Append(absl::string_view piece, std::vector<int32_t>* ids) const 
   if (ids->size() - from <= kShort) {
     MergeShort(ids, from);
   } else {
-    MergeLong(ids, from);
+    MergeByRank([this](int32_t left, int32_t right) { return table_.Rank(left, right); },
+                MergeTable::kNoRank, merged_, ids, from);
   }
 }
 
@@ -238,46 +239,6 @@ void BpeModel::MergeShort(std::vector<int32_t>* symbols, size_t from) const {
     if (best + 1 < count) rank[best] = table_.Rank(symbol[best], symbol[best + 1]);
   }
   symbols->resize(from + count);
-}
-
-void BpeModel::MergeLong(std::vector<int32_t>* symbols, size_t from) const {
-  // A doubly linked list over the symbols and a heap of (rank, place): O(n log n). A heap entry is
-  // stale where the pair at its place no longer has its rank.
-  int32_t* const symbol = symbols->data() + from;
-  const size_t count = symbols->size() - from;
-  std::vector<uint32_t> next(count), previous(count);
-  std::vector<uint64_t> start;
-  start.reserve(count);
-  for (size_t i = 0; i < count; ++i) {
-    next[i] = static_cast<uint32_t>(i + 1);
-    previous[i] = static_cast<uint32_t>(i - 1);
-    if (i + 1 == count) break;
-    const uint32_t rank = table_.Rank(symbol[i], symbol[i + 1]);
-    if (rank != MergeTable::kNoRank) start.push_back(static_cast<uint64_t>(rank) << 32 | i);
-  }
-  std::priority_queue<uint64_t, std::vector<uint64_t>, std::greater<uint64_t>> heap(
-      std::greater<uint64_t>(), std::move(start));
-  while (!heap.empty()) {
-    const auto place = static_cast<uint32_t>(heap.top());
-    const auto rank = static_cast<uint32_t>(heap.top() >> 32);
-    heap.pop();
-    if (symbol[place] < 0 || next[place] >= count) continue;
-    const uint32_t right = next[place];
-    if (table_.Rank(symbol[place], symbol[right]) != rank) continue;
-    symbol[place] = merged_[rank];
-    symbol[right] = -1;  // gone
-    next[place] = next[right];
-    if (next[place] < count) previous[next[place]] = place;
-    const auto push = [&](uint32_t left, uint32_t behind) {
-      const uint32_t new_rank = table_.Rank(symbol[left], symbol[behind]);
-      if (new_rank != MergeTable::kNoRank) heap.push(static_cast<uint64_t>(new_rank) << 32 | left);
-    };
-    if (place > 0) push(previous[place], place);
-    if (next[place] < count) push(place, next[place]);
-  }
-  symbols->erase(
-      std::remove(symbols->begin() + static_cast<std::ptrdiff_t>(from), symbols->end(), -1),
-      symbols->end());
 }
 
 }  // namespace tranche

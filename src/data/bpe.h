@@ -78,9 +78,8 @@ class BpeModel : public PieceModel {
 
   void AppendBytes(absl::string_view piece, std::vector<int32_t>* symbols) const;
   void AppendCharacters(absl::string_view piece, std::vector<int32_t>* symbols) const;
-  // Applies the rules to symbols[from …] in place.
+  // As MergeByRank, for few symbols.
   void MergeShort(std::vector<int32_t>* symbols, size_t from) const;
-  void MergeLong(std::vector<int32_t>* symbols, size_t from) const;
 
   const Vocabulary& vocabulary_;
   const BpeOptions options_;

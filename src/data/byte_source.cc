@@ -42,8 +42,8 @@ class PlainSource : public ByteSource {
   int64_t consumed_ = 0;
 };
 
-// RFC 1952: a file is one or more members back to back; what follows the last may be zero bytes
-// (tape and disk blocks) and nothing else.
+// RFC 1952: a file is one or more members back to back; zero bytes may follow each (tape and disk
+// blocks), and nothing else.
 class GzipSource : public ByteSource {
  public:
   GzipSource(std::string path, std::unique_ptr<ByteSource> file)
@@ -92,22 +92,20 @@ class GzipSource : public ByteSource {
   absl::StatusOr<bool> StartMember() {
     if (stream_.avail_in == 0) return false;
     const bool first = consumed() == 0;
-    if (*stream_.next_in == 0x1f) {
-      if (!first && inflateReset(&stream_) != Z_OK) return Damaged("cannot start the next member");
-      inside_member_ = true;
-      return true;
-    }
-    if (first) {
+    if (first && *stream_.next_in != 0x1f) {
       return absl::InvalidArgumentError(absl::StrCat(
           path_, ": is not gzip data though its name ends in .gz; rename it or compress it"));
     }
-    while (stream_.avail_in > 0) {
-      for (; stream_.avail_in > 0; ++stream_.next_in, --stream_.avail_in) {
-        if (*stream_.next_in != 0) return Damaged("garbage after the last compressed member");
-      }
+    while (*stream_.next_in == 0) {
+      ++stream_.next_in;
+      if (--stream_.avail_in > 0) continue;
       TRANCHE_RETURN_IF_ERROR(Refill());
+      if (stream_.avail_in == 0) return false;
     }
-    return false;
+    if (*stream_.next_in != 0x1f) return Damaged("garbage after the last compressed member");
+    if (!first && inflateReset(&stream_) != Z_OK) return Damaged("cannot start the next member");
+    inside_member_ = true;
+    return true;
   }
 
   absl::Status Damaged(absl::string_view what) const {

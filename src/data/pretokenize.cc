@@ -244,6 +244,7 @@ class MetaspaceStep : public PreTokenizeStep {
 PreTokenizer PreTokenizer::Bert() {
   PreTokenizer result;
   result.steps_.push_back(std::make_unique<BertStep>());
+  result.only_bert_ = true;
   return result;
 }
 
@@ -266,6 +267,8 @@ absl::StatusOr<PreTokenizer> PreTokenizer::Read(const JsonNode& node) {
   const auto* scan =
       result.steps_.size() == 1 ? dynamic_cast<ScanStep*>(result.steps_[0].get()) : nullptr;
   if (scan != nullptr) result.only_pattern_ = scan->pattern();
+  result.only_bert_ = result.steps_.size() == 1 && !result.byte_level_ &&
+                      dynamic_cast<BertStep*>(result.steps_[0].get()) != nullptr;
   return result;
 }
 

@@ -40,6 +40,8 @@ class PreTokenizer {
   bool byte_level() const { return byte_level_; }
   // The one pattern that does all the cutting, or kNone where more is to be done.
   ScanPattern only_pattern() const { return only_pattern_; }
+  // True where BERT's cut at white space and punctuation is all there is.
+  bool only_bert() const { return only_bert_; }
   // True where a text is one piece, unchanged.
   bool cuts_nothing() const { return steps_.empty(); }
 
@@ -50,6 +52,7 @@ class PreTokenizer {
 
   std::vector<std::unique_ptr<PreTokenizeStep>> steps_;
   bool byte_level_ = false;
+  bool only_bert_ = false;
   ScanPattern only_pattern_ = ScanPattern::kNone;
 };
 

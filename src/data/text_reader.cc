@@ -33,6 +33,24 @@ bool IsBlank(absl::string_view line) {
   return std::all_of(line.begin(), line.end(), [](char c) { return c == ' ' || c == '\t'; });
 }
 
+// The name of an encoding in units of two or four bytes, by the byte-order mark or, without one, by
+// NULs in every other byte at the start; else empty.
+absl::string_view WideEncoding(absl::string_view text) {
+  for (const absl::string_view mark :
+       {absl::string_view("\xff\xfe\0\0", 4), absl::string_view("\0\0\xfe\xff", 4)}) {
+    if (absl::StartsWith(text, mark)) return "UTF-32";
+  }
+  if (absl::StartsWith(text, "\xff\xfe") || absl::StartsWith(text, "\xfe\xff")) return "UTF-16";
+  constexpr size_t kFew = 8, kEnough = 64;
+  if (text.size() < kFew) return "";
+  bool little = true, big = true;
+  for (size_t i = 0; i + 1 < std::min(text.size(), kEnough); i += 2) {
+    little &= text[i] != '\0' && text[i + 1] == '\0';
+    big &= text[i] == '\0' && text[i + 1] != '\0';
+  }
+  return little ? "UTF-16LE" : big ? "UTF-16BE" : "";
+}
+
 // Cuts one file into documents. Memory: one read, the document under way and the block.
 class FileCutter {
  public:
@@ -107,12 +125,9 @@ class FileCutter {
   }
 
   absl::Status CheckSignature() {
-    for (const char* mark : {"\xff\xfe", "\xfe\xff"}) {
-      if (absl::StartsWith(buffer_, mark)) {
-        return absl::InvalidArgumentError(absl::StrCat(
-            path_, ": is UTF-16 (its first two bytes are that byte-order mark), UTF-8 is needed: ",
-            "iconv -f UTF-16 -t UTF-8 ", path_));
-      }
+    if (const absl::string_view wide = WideEncoding(buffer_); !wide.empty()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          path_, ": is ", wide, ", UTF-8 is needed: ", "iconv -f ", wide, " -t UTF-8 ", path_));
     }
     if (absl::StartsWith(buffer_, "\x1f\x8b")) {
       return absl::InvalidArgumentError(absl::StrCat(

@@ -58,12 +58,13 @@ class Encoder {
         continue;
       }
       absl::Span<const int32_t> kept(ids);
-      if (options_.add_bos && kept[1] == kept[0])
-        kept.remove_prefix(1);  // the text spelled its own
-      const bool adds_eos = options_.append_eos && kept.back() != tokenizer_.specials().eos;
-      if (adds_eos) {
+      // The text may spell its own, even more than once.
+      while (options_.add_bos && kept.size() > 1 && kept[1] == kept[0]) kept.remove_prefix(1);
+      if (options_.append_eos) {
+        const int32_t eos = tokenizer_.specials().eos;
         const size_t skipped = ids.size() - kept.size();
-        ids.push_back(tokenizer_.specials().eos);
+        while (ids.size() > skipped + 1 && ids.back() == eos) ids.pop_back();
+        if (ids.back() != eos) ids.push_back(eos);
         kept = absl::Span<const int32_t>(ids).subspan(skipped);
       }
       const bool valid =
@@ -164,10 +165,14 @@ class ParallelEncoder {
 absl::Status CheckOptions(const Tokenizer& tokenizer, const TokenizeOptions& options,
                           const std::vector<std::string>& prefixes) {
   if (options.append_eos && tokenizer.specials().eos < 0) {
-    return absl::InvalidArgumentError("the tokenizer has no EOS token to append");
+    return absl::InvalidArgumentError(
+        "the tokenizer has no EOS token to append: leave --append-eos out ([CLS] and [SEP] are put "
+        "around a sample when it is read), or name one as eos_token in tokenizer_config.json");
   }
   if (options.add_bos && tokenizer.specials().bos < 0) {
-    return absl::InvalidArgumentError("the tokenizer has no BOS token to add");
+    return absl::InvalidArgumentError(
+        "the tokenizer has no BOS token to add: leave --add-bos out, or name one as bos_token in "
+        "tokenizer_config.json");
   }
   for (const std::string& prefix : prefixes) {
     for (const char* suffix : {".bin", ".idx", ".meta.json"}) {

@@ -5,6 +5,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/match.h"
 #include "absl/synchronization/mutex.h"
+#include "data/bert_runs.h"
 #include "data/tokenizer_cache.h"
 #include "data/tokenizer_parts.h"
 #include "data/unicode.h"
@@ -56,6 +57,8 @@ class TokenizerImpl : public Tokenizer {
     special_ids_.insert(parts_.reserved.begin(), parts_.reserved.end());
     cut_at_metaspace_ = parts_.pre_tokenizer.cuts_nothing() && !parts_.pre_tokenizer.byte_level() &&
                         parts_.model->MayCutBefore(kMetaspace);
+    bert_runs_ = parts_.normalizer != nullptr && parts_.normalizer->bert() != nullptr &&
+                 parts_.pre_tokenizer.only_bert() && normalized_tokens_.empty();
     // A continuation is what does not start with the space, however this tokenizer writes it.
     space_marker_ =
         parts_.pre_tokenizer.byte_level() ? ByteToStandIn(' ') : std::string(kMetaspace);
@@ -70,6 +73,7 @@ class TokenizerImpl : public Tokenizer {
         text,
         [&](size_t begin, size_t end) {
           absl::string_view segment = text.substr(begin, end - begin);
+          if (bert_runs_) return AppendBertRuns(segment, cache.get(), ids);
           const bool at_start = begin == 0;
           if (parts_.normalizer != nullptr) {
             normalized.clear();
@@ -162,6 +166,22 @@ class TokenizerImpl : public Tokenizer {
     std::unique_ptr<PieceCache> cache_;
   };
 
+  void AppendBertRuns(absl::string_view text, PieceCache* cache, std::vector<int32_t>* ids) const {
+    const char* const text_end = text.data() + text.size();
+    std::string normalized;
+    const auto tokenize = [&](absl::string_view run) {
+      normalized.clear();
+      parts_.normalizer->Append(run, &normalized);
+      parts_.pre_tokenizer.Cut(normalized, false, [&](absl::string_view piece, bool) {
+        parts_.model->Append(piece, ids);
+      });
+    };
+    ForEachBertRun(text, parts_.normalizer->bert()->handle_chinese_chars,
+                   [&](size_t begin, size_t end) {
+                     AppendCached(text.substr(begin, end - begin), text_end, cache, ids, tokenize);
+                   });
+  }
+
   void AppendPieces(absl::string_view text, bool at_start, PieceCache* cache,
                     std::vector<int32_t>* ids) const {
     const char* const text_end = text.data() + text.size();
@@ -189,11 +209,19 @@ class TokenizerImpl : public Tokenizer {
 
   void AppendPiece(absl::string_view piece, const char* readable_end, PieceCache* cache,
                    std::vector<int32_t>* ids) const {
-    if (piece.size() > PieceCache::kMaxPieceBytes) return parts_.model->Append(piece, ids);
+    AppendCached(piece, readable_end, cache, ids,
+                 [&](absl::string_view text) { parts_.model->Append(text, ids); });
+  }
+
+  // tokenize(piece) appends the ids of a piece that the cache does not know.
+  template <typename Tokenize>
+  static void AppendCached(absl::string_view piece, const char* readable_end, PieceCache* cache,
+                           std::vector<int32_t>* ids, Tokenize tokenize) {
+    if (piece.size() > PieceCache::kMaxPieceBytes) return tokenize(piece);
     const PieceCache::Key key = PieceCache::MakeKey(piece, readable_end);
     if (cache->AppendIds(piece, key, ids)) return;
     const size_t before = ids->size();
-    parts_.model->Append(piece, ids);
+    tokenize(piece);
     cache->Insert(piece, key, ids->data() + before, ids->size() - before);
   }
 
@@ -204,6 +232,7 @@ class TokenizerImpl : public Tokenizer {
   absl::flat_hash_set<int32_t> special_ids_, skipped_ids_;
   int32_t vocab_size_ = 0;
   bool cut_at_metaspace_ = false;
+  bool bert_runs_ = false;  // see bert_runs.h
   std::string space_marker_;
 
   mutable absl::Mutex mutex_;

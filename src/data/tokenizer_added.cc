@@ -80,7 +80,7 @@ bool AddedTokenMatcher::Accept(const AddedToken& token, absl::string_view input,
   }
   if (token.lstrip) {
     size_t left = *begin;
-    while (left > 0 && HasClass(input, PreviousCharacter(input, left), kSpace))
+    while (left > done && HasClass(input, PreviousCharacter(input, left), kSpace))
       left = PreviousCharacter(input, left);
     *begin = std::max(left, done);
   }

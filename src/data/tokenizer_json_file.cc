@@ -193,29 +193,52 @@ absl::Status ReadPostProcessor(const JsonNode& node, TokenizerParts* parts) {
 
 absl::Status PlaceAddedTokens(const std::string& place, std::vector<AddedToken> tokens,
                               TokenizerParts* parts) {
-  const int32_t size = parts->vocabulary->size();
+  const Vocabulary& vocabulary = *parts->vocabulary;
+  const int32_t size = vocabulary.size();
+  // Other programs count the vocabulary to find the first free id. Where it has holes they number
+  // added tokens anew, past the file's ids; those are kept here.
+  const bool has_holes = size <= vocabulary.max_id();
   int32_t highest = -1;
   absl::flat_hash_map<std::string, int32_t> placed;
+  absl::flat_hash_map<int32_t, std::string> taken;
   for (const AddedToken& token : parts->added) {
     placed.emplace(token.content, token.id);
+    taken.emplace(token.id, token.content);
     highest = std::max(highest, token.id);
   }
   for (AddedToken& token : tokens) {
     if (token.content.empty()) continue;
-    int32_t id = parts->vocabulary->Id(token.content);
+    int32_t id = vocabulary.Id(token.content);
+    const bool in_vocabulary = id >= 0;
     const auto known = placed.find(token.content);
     if (id < 0)
       id = known != placed.end()                            ? known->second
            : highest >= size || (size == 0 && highest >= 0) ? highest + 1
                                                             : size;
+    const auto error = [&](const auto&... what) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(place, ": \"", token.content, "\" has id ", token.id, ", but ", what...,
+                       "; put the token into model.vocab with the id that the model was trained "
+                       "with"));
+    };
     if (token.id >= 0 && token.id != id) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          place, ": \"", token.content, "\" has id ", token.id, ", but ",
-          parts->vocabulary->Id(token.content) >= 0
-              ? absl::StrCat("model.vocab gives it id ", id)
-              : absl::StrCat("the next free id is ", id, " and other programs would number it so"),
-          "; put the token into model.vocab with the id that the model was trained with"));
+      if (in_vocabulary) return error("model.vocab gives it id ", id);
+      if (!has_holes || known != placed.end() || token.id > vocabulary.max_id()) {
+        return error("the next free id is ", id, " and other programs would number it so");
+      }
+      parts->warnings.push_back(
+          absl::StrCat(place, ": \"", token.content, "\" keeps its id ", token.id,
+                       ", though model.vocab has holes and other programs would number it ", id));
+      id = token.id;
     }
+    if (!in_vocabulary) {
+      const auto other = taken.find(id);
+      const std::string holder = other != taken.end() && other->second != token.content
+                                     ? other->second
+                                     : vocabulary.Token(id);
+      if (!holder.empty()) return error("id ", id, " is that of \"", holder, "\"");
+    }
+    taken.emplace(id, token.content);
     token.id = id;
     highest = std::max(highest, id);
     if (known == placed.end()) {

@@ -1,6 +1,7 @@
 // Tokenizer::Load: which files a folder holds, and the two older forms without tokenizer.json.
 #include <algorithm>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -109,6 +110,25 @@ absl::StatusOr<std::vector<AddedToken>> ListedTokens(const std::string& folder,
   std::sort(tokens.begin(), tokens.end(),
             [](const AddedToken& a, const AddedToken& b) { return a.id < b.id; });
   return tokens;
+}
+
+// Where tokenizer_config.json lists added tokens that tokenizer.json does not hold, or under
+// another id, other programs tokenize otherwise.
+absl::Status WarnOfOtherAddedTokens(const std::string& folder, const JsonNode& config,
+                                    TokenizerParts* parts) {
+  TRANCHE_ASSIGN_OR_RETURN(const std::vector<AddedToken> listed, ListedTokens(folder, config));
+  absl::flat_hash_map<absl::string_view, int32_t> held;
+  for (const AddedToken& token : parts->added) held[token.content] = token.id;
+  for (const AddedToken& token : listed) {
+    const auto added = held.find(token.content);
+    const int32_t id = added != held.end() ? added->second : parts->vocabulary->Id(token.content);
+    if (id == token.id) continue;
+    parts->warnings.push_back(absl::StrCat(
+        config.place(), "\"", token.content, "\" is listed with id ", token.id,
+        ", but tokenizer.json ", id < 0 ? "does not hold it" : absl::StrCat("gives it id ", id),
+        "; tokenizer.json counts"));
+  }
+  return absl::OkStatus();
 }
 
 // The text of a special token in tokenizer_config.json or special_tokens_map.json: a string or an
@@ -294,6 +314,7 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::Load(const std::string& pa
   const std::string json_path = is_folder ? in_folder("tokenizer.json") : path;
   if (FileExists(json_path)) {
     TRANCHE_ASSIGN_OR_RETURN(parts, ReadTokenizerJson(json_path));
+    TRANCHE_RETURN_IF_ERROR(WarnOfOtherAddedTokens(folder, config_node, &parts));
     deciding = {json_path};
   } else if (FileExists(in_folder("vocab.txt"))) {
     TRANCHE_ASSIGN_OR_RETURN(parts, ReadWordPieceFiles(in_folder("vocab.txt"), config_node));

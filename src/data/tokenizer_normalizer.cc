@@ -84,8 +84,11 @@ class Bert : public Normalizer {
  public:
   explicit Bert(const BertNormalizerOptions& options) : options_(options) {}
 
+  const BertNormalizerOptions* bert() const override { return &options_; }
+
   void Append(absl::string_view text, std::string* out) const override {
     const CodePointTable& classes = BertClasses();
+    if (IsAscii(text)) return AppendAscii(text, out);
     std::string cleaned;
     cleaned.reserve(text.size() + text.size() / 8);
     for (size_t position = 0; position < text.size();) {
@@ -124,6 +127,17 @@ class Bert : public Normalizer {
   }
 
  private:
+  void AppendAscii(absl::string_view text, std::string* out) const {
+    for (char c : text) {
+      if (options_.clean_text) {
+        if (c == '\t' || c == '\n' || c == '\r') c = ' ';
+        if (c < ' ' || c == '\x7f') continue;
+      }
+      if (options_.lowercase && c >= 'A' && c <= 'Z') c = static_cast<char>(c + 32);
+      out->push_back(c);
+    }
+  }
+
   const BertNormalizerOptions options_;
 };
 

@@ -10,11 +10,20 @@
 
 namespace tranche {
 
+struct BertNormalizerOptions {
+  bool clean_text = true;
+  bool handle_chinese_chars = true;
+  bool strip_accents = true;
+  bool lowercase = true;
+};
+
 class Normalizer {
  public:
   virtual ~Normalizer() = default;
   // Appends the normalized text to *out.
   virtual void Append(absl::string_view text, std::string* out) const = 0;
+  // The options of BERT's normalizer; null of all others.
+  virtual const BertNormalizerOptions* bert() const { return nullptr; }
   // How many times longer the text can become by replacements; a file that multiplies beyond reason
   // is refused.
   virtual double growth() const { return 1; }
@@ -67,12 +76,6 @@ class TextPattern {
 // The growth at which a chain of replacements is refused.
 constexpr double kMaxGrowth = 1000;
 
-struct BertNormalizerOptions {
-  bool clean_text = true;
-  bool handle_chinese_chars = true;
-  bool strip_accents = true;
-  bool lowercase = true;
-};
 std::unique_ptr<Normalizer> MakeBertNormalizer(const BertNormalizerOptions& options);
 
 }  // namespace tranche

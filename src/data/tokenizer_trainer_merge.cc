@@ -42,6 +42,7 @@ void MergeLearner::Learn(int64_t vocab_size, int64_t min_frequency,
   while (static_cast<int64_t>(tokens_.size()) < vocab_size && !heap.empty()) {
     const Candidate best = heap.top();
     heap.pop();
+    ++steps_;
     const auto stat = pairs_.find(best.pair);
     const int64_t count = stat == pairs_.end() ? 0 : stat->second.count;
     if (best.count > count) {  // it has become rarer since
@@ -75,6 +76,7 @@ void MergeLearner::Join(int32_t left, int32_t right, int32_t joined,
   pairs_.erase(pair);
   // From left to right, so that of overlapping pairs ("aaa") the first is joined.
   std::sort(places.begin(), places.end());
+  steps_ += static_cast<int64_t>(places.size());
   absl::flat_hash_map<uint64_t, int64_t> change;
   for (const int32_t place : places) {
     if (symbol_[place] != left || next_[place] == kNone) continue;

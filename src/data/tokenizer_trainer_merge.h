@@ -31,6 +31,8 @@ class MergeLearner {
 
   const std::vector<std::string>& tokens() const { return tokens_; }
   const std::vector<std::pair<int32_t, int32_t>>& merges() const { return merges_; }
+  // Places looked at and candidates weighed so far: what learning has cost.
+  int64_t steps() const { return steps_; }
 
  private:
   static constexpr int32_t kGone = -1;  // a place whose symbol was joined to the one on its left
@@ -62,6 +64,7 @@ class MergeLearner {
   std::vector<int32_t> symbol_, next_, previous_, word_;
   std::vector<int64_t> word_count_;
   absl::flat_hash_map<uint64_t, PairStat> pairs_;
+  int64_t steps_ = 0;
 };
 
 }  // namespace tranche

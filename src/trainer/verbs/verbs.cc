@@ -21,6 +21,7 @@ std::vector<Verb> AllVerbs() {
       RecipesReferenceVerb(),
       DoctorVerb(),
       BenchTrainVerb(),
+      BenchCollectivesVerb(),
   };
 }
 

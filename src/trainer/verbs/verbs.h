@@ -24,6 +24,7 @@ Verb RecipesShowVerb();
 Verb RecipesCopyVerb();
 Verb RecipesReferenceVerb();
 Verb BenchTrainVerb();
+Verb BenchCollectivesVerb();
 Verb DoctorVerb();
 
 std::vector<Verb> AllVerbs();

@@ -1,0 +1,2 @@
+tranche_test(transport_test zero tensor base)
+tranche_test(transport_failure_test zero tensor base)

@@ -231,7 +231,7 @@ void ForwardBlock(const ForwardTask& task, const Segment& segment, int64_t head,
 void ForwardItem(const ForwardTask& task, const Segment& segment, int64_t head, int64_t query,
                  int64_t query_end, std::byte* scratch) {
   Carver carver(scratch);
-  const ForwardScratch tiles(carver, task.args->head_dim);
+  const ForwardScratch tiles{carver, task.args->head_dim};
   if (task.q.dtype == DType::kFloat32) {
     ForwardBlock<float>(task, segment, head, query, query_end, tiles);
   } else {

@@ -244,7 +244,7 @@ template <typename T>
 void BackwardItemOf(const BackwardTask& task, BackwardPart part, const WorkList::Item& w,
                     std::byte* scratch) {
   Carver carver(scratch);
-  const BackwardScratch tiles(carver, task.args->head_dim);
+  const BackwardScratch tiles{carver, task.args->head_dim};
   Backward<T> backward(task, w.segment, tiles);
   switch (part) {
     case BackwardPart::kWholeHead:

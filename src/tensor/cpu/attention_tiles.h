@@ -74,74 +74,48 @@ class Carver {
   int64_t used_ = 0;
 };
 
-// What one thread of a forward pass needs. Rows of heads are `head_stride` floats apart.
+// What one thread of a forward pass needs: {carver, head_dim}, the rest takes its memory. Rows of
+// heads are `head_stride` floats apart.
 struct ForwardScratch {
   static constexpr int64_t kStride = PaddedStride(kQueryBlock);
-  float* queries;  // [head_dim, kStride]: scaled, transposed
-  float* scores;   // [kKeyTile, kStride]: scores, then probabilities; keys are rows
-  float* keys;     // [kKeyTile, head_stride]
-  float* values;   // [kKeyTile, head_stride]
-  float* sums;     // [kQueryBlock, head_stride]: Σ p·v, not yet divided
-  float* max;      // [kQueryBlock] each
-  float* sum;
-  float* rescale;
-  uint32_t* token_low;
-  uint32_t* token_high;
-
-  ForwardScratch(Carver& carver, int64_t head_dim) {
-    const int64_t head_stride = PaddedStride(head_dim);
-    queries = carver.Take<float>(head_dim * kStride);
-    scores = carver.Take<float>(kKeyTile * kStride);
-    keys = carver.Take<float>(kKeyTile * head_stride);
-    values = carver.Take<float>(kKeyTile * head_stride);
-    sums = carver.Take<float>(kQueryBlock * head_stride);
-    max = carver.Take<float>(kQueryBlock);
-    sum = carver.Take<float>(kQueryBlock);
-    rescale = carver.Take<float>(kQueryBlock);
-    token_low = carver.Take<uint32_t>(kQueryBlock);
-    token_high = carver.Take<uint32_t>(kQueryBlock);
-  }
+  Carver& carver;
+  int64_t head_dim;
+  int64_t head_stride = PaddedStride(head_dim);
+  float* queries = carver.Take<float>(head_dim * kStride);  // scaled, transposed
+  // Scores, then probabilities; keys are rows.
+  float* scores = carver.Take<float>(kKeyTile * kStride);
+  float* keys = carver.Take<float>(kKeyTile * head_stride);
+  float* values = carver.Take<float>(kKeyTile * head_stride);
+  float* sums = carver.Take<float>(kQueryBlock * head_stride);  // Σ p·v, not yet divided
+  float* max = carver.Take<float>(kQueryBlock);
+  float* sum = carver.Take<float>(kQueryBlock);
+  float* rescale = carver.Take<float>(kQueryBlock);
+  uint32_t* token_low = carver.Take<uint32_t>(kQueryBlock);
+  uint32_t* token_high = carver.Take<uint32_t>(kQueryBlock);
 };
 
-// What one thread of a backward pass needs.
+// What one thread of a backward pass needs, likewise.
 struct BackwardScratch {
   static constexpr int64_t kStride = PaddedStride(kQueryTile);
-  float* queries;             // [kQueryTile, head_stride]: scaled
-  float* d_out;               // [kQueryTile, head_stride]
-  float* queries_transposed;  // [head_dim, kStride]
-  float* d_out_transposed;    // [head_dim, kStride]
-  float* keys;                // [kKeyTile, head_stride] each
-  float* values;
-  float* d_keys;
-  float* d_values;
-  float* d_queries;      // [kQueryTile, head_stride]
-  float* probabilities;  // [kKeyTile, kStride] each
-  float* d_scores;
-  float* kept;         // dropout: 0 or 1/(1 − p)
-  float* log_sum_exp;  // [kQueryTile] each
-  float* delta;
-  uint32_t* token_low;
-  uint32_t* token_high;
-
-  BackwardScratch(Carver& carver, int64_t head_dim) {
-    const int64_t head_stride = PaddedStride(head_dim);
-    queries = carver.Take<float>(kQueryTile * head_stride);
-    d_out = carver.Take<float>(kQueryTile * head_stride);
-    queries_transposed = carver.Take<float>(head_dim * kStride);
-    d_out_transposed = carver.Take<float>(head_dim * kStride);
-    keys = carver.Take<float>(kKeyTile * head_stride);
-    values = carver.Take<float>(kKeyTile * head_stride);
-    d_keys = carver.Take<float>(kKeyTile * head_stride);
-    d_values = carver.Take<float>(kKeyTile * head_stride);
-    d_queries = carver.Take<float>(kQueryTile * head_stride);
-    probabilities = carver.Take<float>(kKeyTile * kStride);
-    d_scores = carver.Take<float>(kKeyTile * kStride);
-    kept = carver.Take<float>(kKeyTile * kStride);
-    log_sum_exp = carver.Take<float>(kQueryTile);
-    delta = carver.Take<float>(kQueryTile);
-    token_low = carver.Take<uint32_t>(kQueryTile);
-    token_high = carver.Take<uint32_t>(kQueryTile);
-  }
+  Carver& carver;
+  int64_t head_dim;
+  int64_t head_stride = PaddedStride(head_dim);
+  float* queries = carver.Take<float>(kQueryTile * head_stride);  // scaled
+  float* d_out = carver.Take<float>(kQueryTile * head_stride);
+  float* queries_transposed = carver.Take<float>(head_dim * kStride);
+  float* d_out_transposed = carver.Take<float>(head_dim * kStride);
+  float* keys = carver.Take<float>(kKeyTile * head_stride);
+  float* values = carver.Take<float>(kKeyTile * head_stride);
+  float* d_keys = carver.Take<float>(kKeyTile * head_stride);
+  float* d_values = carver.Take<float>(kKeyTile * head_stride);
+  float* d_queries = carver.Take<float>(kQueryTile * head_stride);
+  float* probabilities = carver.Take<float>(kKeyTile * kStride);
+  float* d_scores = carver.Take<float>(kKeyTile * kStride);
+  float* kept = carver.Take<float>(kKeyTile * kStride);  // dropout: 0 or 1/(1 − p)
+  float* log_sum_exp = carver.Take<float>(kQueryTile);
+  float* delta = carver.Take<float>(kQueryTile);
+  uint32_t* token_low = carver.Take<uint32_t>(kQueryTile);
+  uint32_t* token_high = carver.Take<uint32_t>(kQueryTile);
 };
 
 }  // namespace tranche::cpu

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "tensor/cpu/column_sums.h"
 #include "tensor/cpu/gemm_kernels.h"
 #include "tensor/cpu/kernels.h"
 #include "tensor/cpu/parallel.h"

@@ -44,8 +44,4 @@ struct GemmTile {
 };
 void GemmComputeTile(const MatMulArgs& args, const GemmTile& tile, float* scratch);
 
-// sums[j] += Σ over all rows of columns [col, col + cols), cols <= kMaxSumCols.
-inline constexpr int64_t kMaxSumCols = 512;
-void AddColumnSums(const Tensor& matrix, int64_t col, int64_t cols, float* sums);
-
 }  // namespace tranche::cpu

@@ -165,6 +165,33 @@ TEST(TextReader, NamesUtf16AndGzipUnderAnotherNameAndDropsTheUtf8Mark) {
     EXPECT_THAT(std::string(reading.status.message()),
                 AllOf(HasSubstr("a.txt"), HasSubstr("UTF-16")));
   }
+  // Other wide encodings, marked or not, compressed or not; a few NULs alone are text.
+  const auto wide = [](absl::string_view text, size_t unit, bool big) {
+    std::string bytes;
+    for (const char c : text) {
+      std::string padded(unit, '\0');
+      padded[big ? unit - 1 : 0] = c;
+      bytes += padded;
+    }
+    return bytes;
+  };
+  const std::pair<std::string, std::string> cases[] = {
+      {wide("hello there", 2, false), "is UTF-16LE"},
+      {wide("hello there", 2, true), "is UTF-16BE"},
+      {std::string("\xff\xfe\0\0", 4) + wide("hi", 4, false), "is UTF-32"},
+      {std::string("\0\0\xfe\xff", 4) + wide("hi", 4, true), "is UTF-32"}};
+  for (const auto& [bytes, name] : cases) {
+    for (const OnTextError on_error :
+         {OnTextError::kStop, OnTextError::kSkip, OnTextError::kReplace}) {
+      for (const std::string& path : {dir.Write("w.txt", bytes), dir.Write("w.jsonl", bytes),
+                                      dir.Write("w.txt.gz", Gzip(bytes))}) {
+        EXPECT_THAT(std::string(Read({path}, Rule(DocumentRule::kLine, on_error)).status.message()),
+                    AllOf(HasSubstr(path), HasSubstr(name)));
+      }
+    }
+  }
+  const std::string nuls("a\0b\0c\0d\0ef", 10);
+  EXPECT_THAT(Read({dir.Write("n.txt", nuls)}).documents, ElementsAre(nuls));
   EXPECT_THAT(std::string(Read({dir.Write("a.txt", Gzip("x"))}).status.message()),
               HasSubstr("gzip"));
   EXPECT_THAT(Read({dir.Write("a.txt", "\xef\xbb\xbfx\n")}).documents, ElementsAre("x"));
@@ -182,6 +209,12 @@ TEST(TextReader, ReadsEveryMemberOfAGzipFile) {
   const Reading padded = Read({dir.Write("a.txt.gz", members + std::string(16, '\0'))}, lines);
   EXPECT_THAT(padded.documents, ElementsAre("one", "two", "three"));
   EXPECT_EQ(padded.stats.file_bytes, static_cast<int64_t>(members.size()) + 16);
+  // Padding between members too, as block devices leave it.
+  EXPECT_THAT(Read({dir.Write("a.txt.gz", Gzip("one\n") + std::string(70000, '\0') + Gzip("two\n") +
+                                              std::string(16, '\0'))},
+                   lines)
+                  .documents,
+              ElementsAre("one", "two"));
   for (const std::string& garbage : {std::string("x"), std::string(300000, '\0') + "x"}) {
     const Reading reading = Read({dir.Write("a.txt.gz", members + garbage)}, lines);
     EXPECT_THAT(std::string(reading.status.message()),

@@ -87,11 +87,17 @@ TEST(Tokenize, EmptyDocumentsAreDroppedAndCountedFirstMiddleAndLast) {
 
 TEST(Tokenize, ExactlyOneBosAndOneEosEvenWhereTheTextSpellsThem) {
   TempDir dir;
-  TokenizeOptions options = Lines(dir, {dir.Write("a.txt", "<s>a</s>\nb<s></s>c\n<s>\n</s>\n")});
-  options.append_eos = options.add_bos = true;
+  TokenizeOptions options = Lines(
+      dir, {dir.Write("a.txt", "<s>a</s>\nb<s></s>c\n<s>\n</s>\n<s><s>d</s></s></s>\n<s><s>\n")});
+  options.append_eos = options.add_bos = options.overwrite = true;
   ASSERT_TRUE(TokenizeCorpus(ByteTokenizer(), options).ok());
-  EXPECT_EQ(ReadAll(options.output), (Documents{Bytes("<s>a</s>"), Bytes("<s>b<s></s>c</s>"),
-                                                Bytes("<s></s>"), Bytes("<s></s>")}));
+  EXPECT_EQ(ReadAll(options.output),
+            (Documents{Bytes("<s>a</s>"), Bytes("<s>b<s></s>c</s>"), Bytes("<s></s>"),
+                       Bytes("<s></s>"), Bytes("<s>d</s>"), Bytes("<s></s>")}));
+  // Neither flag: the text stands as it is.
+  options.append_eos = options.add_bos = false;
+  ASSERT_TRUE(TokenizeCorpus(ByteTokenizer(), options).ok());
+  EXPECT_EQ(ReadAll(options.output)[4], Bytes("<s><s>d</s></s></s>"));
 }
 
 TEST(Tokenize, WithoutSuchTokensTheTokenizerMakesEosAndBosErrors) {
@@ -102,9 +108,11 @@ TEST(Tokenize, WithoutSuchTokensTheTokenizerMakesEosAndBosErrors) {
   TempDir dir;
   TokenizeOptions options = Lines(dir, {dir.Write("a.txt", "a\n")});
   options.append_eos = true;
-  EXPECT_THAT(std::string(TokenizeCorpus(Bare(), options).status().message()), HasSubstr("no EOS"));
+  EXPECT_THAT(std::string(TokenizeCorpus(Bare(), options).status().message()),
+              AllOf(HasSubstr("no EOS"), HasSubstr("leave --append-eos out")));
   options.append_eos = false, options.add_bos = true;
-  EXPECT_THAT(std::string(TokenizeCorpus(Bare(), options).status().message()), HasSubstr("no BOS"));
+  EXPECT_THAT(std::string(TokenizeCorpus(Bare(), options).status().message()),
+              AllOf(HasSubstr("no BOS"), HasSubstr("leave --add-bos out")));
 }
 
 TEST(Tokenize, OrderAndBytesDoNotDependOnThreadsOrBlockSizes) {

@@ -1,6 +1,9 @@
 #include "base/json.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
 #include <set>
 #include <vector>
 
@@ -24,6 +27,30 @@ std::string Where(absl::string_view text, size_t offset, const std::string& sour
   return absl::StrCat(source, ":", line, ":", column);
 }
 
+// Reads on from `at` and leaves how far it has read in `*reached`: the parser's callbacks are not
+// told.
+class Reader {
+ public:
+  using iterator_category = std::input_iterator_tag;
+  using value_type = char;
+  using difference_type = std::ptrdiff_t;
+  using pointer = const char*;
+  using reference = const char&;
+
+  Reader(const char* at, const char** reached) : at_(at), reached_(reached) {}
+  reference operator*() const { return *at_; }
+  Reader& operator++() {
+    *reached_ = ++at_;
+    return *this;
+  }
+  bool operator==(const Reader& other) const { return at_ == other.at_; }
+  bool operator!=(const Reader& other) const { return at_ != other.at_; }
+
+ private:
+  const char* at_;
+  const char** reached_;
+};
+
 template <typename Json>
 absl::StatusOr<Json> Parse(absl::string_view text, const std::string& source) {
   if (absl::StartsWith(text, "\xef\xbb\xbf")) {
@@ -35,25 +62,32 @@ absl::StatusOr<Json> Parse(absl::string_view text, const std::string& source) {
   }
   std::vector<std::set<std::string>> keys;
   std::string fault;
+  const char* reached = text.data();
+  const auto fault_before = [&](int64_t bytes, const std::string& what) {
+    if (fault.empty())
+      fault = absl::StrCat(Where(text, reached - text.data() - bytes, source), ": ", what);
+  };
   const typename Json::parser_callback_t watch =
       [&](int depth, nlohmann::detail::parse_event_t event, Json& value) {
         using Event = nlohmann::detail::parse_event_t;
-        if (depth > kMaxDepth && fault.empty())
-          fault = absl::StrCat("nested more than ", kMaxDepth, " deep");
+        if (depth > kMaxDepth)
+          fault_before(1, absl::StrCat("nested more than ", kMaxDepth, " deep"));
         if (event == Event::object_start) {
           keys.emplace_back();
         } else if (event == Event::object_end) {
           keys.pop_back();
-        } else if (event == Event::key && fault.empty()) {
+        } else if (event == Event::key) {
           const auto& key = value.template get_ref<const std::string&>();
           if (!keys.back().insert(key).second)
-            fault = absl::StrCat("key \"", key, "\" stands twice in one object");
+            fault_before(static_cast<int64_t>(key.size()) + 2,
+                         absl::StrCat("key \"", key, "\" stands twice in one object"));
         }
         return true;
       };
   try {
-    Json value = Json::parse(text.begin(), text.end(), watch);
-    if (!fault.empty()) return absl::InvalidArgumentError(absl::StrCat(source, ": ", fault));
+    Json value = Json::parse(Reader(text.data(), &reached),
+                             Reader(text.data() + text.size(), &reached), watch);
+    if (!fault.empty()) return absl::InvalidArgumentError(fault);
     return value;
   } catch (const typename Json::parse_error& error) {
     absl::string_view what = error.what();

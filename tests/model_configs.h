@@ -45,6 +45,11 @@ inline std::vector<std::pair<std::string, std::string>> TinyConfigs(double dropo
           "bos_token_id":1,"eos_token_id":2,"original_max_position_embeddings":64,
           "sliding_window":6,"resid_pdrop":)" +
                    p + "}"},
+      {"phi3_longrope", R"({"model_type":"phi3","architectures":["Phi3ForCausalLM"],)" + size +
+                            R"("intermediate_size":24,"original_max_position_embeddings":10,
+          "pad_token_id":0,"bos_token_id":1,"eos_token_id":2,"rope_scaling":{"type":"longrope",
+          "short_factor":[1,1.1,1.2,1.3],"long_factor":[1.5,2,3,4]},"resid_pdrop":)" +
+                            p + "}"},
       {"llama", R"({"model_type":"llama","architectures":["LlamaForCausalLM"],)" + size +
                     R"("intermediate_size":24,"num_key_value_heads":1,"bos_token_id":1,
           "eos_token_id":2,"attention_bias":true,"mlp_bias":true,"tie_word_embeddings":true,

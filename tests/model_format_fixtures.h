@@ -30,16 +30,19 @@ inline std::string SharedPath(absl::string_view name) {
   if (!FileExists(path))           \
   GTEST_SKIP() << path << " is absent; set TRANCHE_SHARED to the folder that holds fixtures/"
 
-// A folder of its own for one test, removed at the end.
+// A folder of its own, removed at the end.
 class TestFolder {
  public:
   TestFolder() {
     const auto* info = testing::UnitTest::GetInstance()->current_test_info();
+    static int count = 0;
     path_ = JoinPath(testing::TempDir(), absl::StrCat("tranche_", info->test_suite_name(), "_",
-                                                      info->name(), "_", getpid()));
+                                                      info->name(), "_", getpid(), "_", ++count));
     TRANCHE_CHECK(FileSystem::Real().RemoveAll(path_).ok());
     TRANCHE_CHECK(FileSystem::Real().MakeDirs(path_).ok());
   }
+  TestFolder(const TestFolder&) = delete;
+  TestFolder& operator=(const TestFolder&) = delete;
   ~TestFolder() { FileSystem::Real().RemoveAll(path_).IgnoreError(); }
   const std::string& path() const { return path_; }
   std::string File(absl::string_view name) const { return JoinPath(path_, name); }

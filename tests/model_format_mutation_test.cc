@@ -99,7 +99,7 @@ TEST(Mutation, SafetensorsHeadersGiveTensorsInsideTheFileOrAnError) {
     for (size_t t = 0; t < header->tensors.size(); ++t) {
       ASSERT_EQ(header->ranges[t].first, end);
       end = header->ranges[t].second;
-      ASSERT_EQ(static_cast<uint64_t>(Bytes(header->tensors[t])),
+      ASSERT_EQ(static_cast<uint64_t>(ByteSize(header->tensors[t])),
                 header->ranges[t].second - header->ranges[t].first)
           << text;
     }

@@ -11,34 +11,10 @@
 #include "model/hf_weights.h"
 #include "model_configs.h"
 #include "model_harness.h"
+#include "model_test_generator.h"
 
 namespace tranche {
 namespace {
-
-// A generator over the weights of a config.
-class TestGenerator {
- public:
-  TestGenerator(const ModelConfig& config, const std::vector<ParamSpec>& specs, int64_t max_length)
-      : backend_(CreateCpuBackend(2)),
-        arena_(Arena::OnHost(int64_t{64} << 20).value()),
-        groups_(specs, DType::kFloat32, arena_) {
-    generator_ =
-        Generator::Create(config, specs, {.max_length = max_length}, *backend_, arena_, groups_)
-            .value();
-  }
-  void SetWeight(size_t param, const std::vector<float>& values) {
-    const std::unique_ptr<Stream> stream = backend_->CreateStream("weights");
-    backend_->CopyToDevice(*stream, groups_.Weight(static_cast<int>(param)), values.data());
-    backend_->Synchronize(*stream);
-  }
-  Generator* operator->() { return generator_.get(); }
-
- private:
-  std::unique_ptr<Backend> backend_;
-  Arena arena_;
-  FlatGroups groups_;
-  std::unique_ptr<Generator> generator_;
-};
 
 std::vector<std::pair<std::string, std::string>> CausalConfigs() {
   std::vector<std::pair<std::string, std::string>> causal;
@@ -57,16 +33,12 @@ TEST_P(GenerateTest, TheCacheChangesNothing) {
   TestGenerator generator(model.config(), model.specs(), 32);
   for (size_t i = 0; i < model.specs().size(); ++i) generator.SetWeight(i, model.GetWeight(i));
   const std::vector<int32_t> document = RandomDocument(3, 24);
-  MicroBatch batch = MakeBatch({document}, {});
-  batch.predict_rows.clear();
-  for (int32_t row = 0; row < 24; ++row) batch.predict_rows.push_back(row);
-  batch.labels.assign(24, 0);
-  const std::vector<float> expected = model.Logits(batch);
   const auto compare = [&](const std::vector<float>& logits, size_t row) {
-    const auto begin = expected.begin() + static_cast<int64_t>(row * logits.size());
-    EXPECT_THAT(logits, testing::Pointwise(
-                            testing::FloatNear(1e-5f),
-                            std::vector<float>(begin, begin + static_cast<int64_t>(logits.size()))))
+    MicroBatch whole =
+        MakeBatch({{document.begin(), document.begin() + static_cast<int64_t>(row) + 1}}, {});
+    whole.predict_rows = {static_cast<int32_t>(row)};
+    whole.labels = {0};
+    EXPECT_THAT(logits, testing::Pointwise(testing::FloatNear(1e-5f), model.Logits(whole)))
         << "row " << row;
   };
   // Token by token, then in pieces, behind a Reset.

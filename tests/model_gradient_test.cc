@@ -12,7 +12,7 @@
 namespace tranche {
 namespace {
 
-constexpr double kDropout = 0.3;
+constexpr double kDropout = 0.5;
 
 MicroBatch BatchFor(const ModelConfig& config, uint64_t seed = 1) {
   MicroBatch batch = MakeBatch(

@@ -103,6 +103,10 @@ AttentionArgs AttentionBlock::MakeAttentionArgs(const Pass& pass) const {
   return args;
 }
 
+DropoutArgs AttentionBlock::OutputDropout(const Pass& pass) const {
+  return pass.Dropout(config_.attention_output_dropout, group_, DropoutPlace::kAttentionOutput);
+}
+
 void AttentionBlock::Rotate(const Pass& pass, Tensor queries_and_keys, bool inverse) const {
   if (config_.position_kind != PositionKind::kRotary) return;
   const int rope = config_.layers[static_cast<size_t>(group_ - 1)].rope;
@@ -147,23 +151,17 @@ void AttentionBlock::Forward(const Pass& pass, bool cheap_only, Tensor x, const 
 
 void AttentionBlock::Project(const Pass& pass, const Saved& saved, Tensor residual,
                              Tensor temporary, Tensor out) const {
-  const DropoutArgs dropout =
-      pass.Dropout(config_.attention_output_dropout, group_, DropoutPlace::kAttentionOutput);
-  AffineDropoutResidual(pass, params_, kOutput, dropout, saved.output, residual, temporary, out);
+  AffineDropoutResidual(pass, params_, kOutput, OutputDropout(pass), saved.output, residual,
+                        temporary, out);
 }
 
 void AttentionBlock::Backward(const Pass& pass, Tensor d_out, Tensor x, const Saved& saved,
                               const Scratch& scratch, Tensor residual, Tensor d_x) const {
   const int64_t n = pass.batch.tokens;
-  const DropoutArgs dropout =
-      pass.Dropout(config_.attention_output_dropout, group_, DropoutPlace::kAttentionOutput);
-  if (dropout.probability > 0) {
-    const Tensor d_branch = Rows(scratch.d_branch, n);
-    pass.backend.Dropout(pass.stream, dropout, d_out, Tensor(), d_branch);
-    d_out = d_branch;
-  }
   const Tensor d_output = Rows(scratch.d_output, n), d_qkv = Rows(scratch.d_qkv, n);
-  AffineBackward(pass, params_, kOutput, saved.output, d_out, Tensor(), d_output);
+  AffineBackward(pass, params_, kOutput, saved.output,
+                 ProductGradient(pass, OutputDropout(pass), d_out, scratch.d_branch), Tensor(),
+                 d_output);
 
   const Tensor rotated = has_norm_ ? saved.normed : saved.qkv;
   pass.backend.AttentionBackward(pass.stream, MakeAttentionArgs(pass), d_output, Queries(rotated),

@@ -55,6 +55,7 @@ class AttentionBlock {
 
  private:
   AttentionArgs MakeAttentionArgs(const Pass& pass) const;
+  DropoutArgs OutputDropout(const Pass& pass) const;
   void Rotate(const Pass& pass, Tensor queries_and_keys, bool inverse) const;
   Tensor Queries(Tensor t) const { return t.SliceCols(0, query_cols_); }
   Tensor Keys(Tensor t) const { return t.SliceCols(query_cols_, key_cols_); }

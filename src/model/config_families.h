@@ -20,10 +20,10 @@ struct ConfigFamily {
   absl::string_view norm_eps_key;
   absl::string_view activation_key;
   absl::string_view activation;
-  bool tied;
-  int64_t pad, bos, eos;              // -1: none
-  int64_t head_dim;                   // 0: hidden_size / num_attention_heads
-  std::vector<std::string> own_keys;  // beside those that every family has
+  bool tied = false;
+  int64_t pad = -1, bos = -1, eos = -1;  // -1: none
+  int64_t head_dim = 0;                  // 0: hidden_size / num_attention_heads
+  std::vector<std::string> own_keys;     // beside those that every family has
 };
 
 // nullptr where the type is unknown.

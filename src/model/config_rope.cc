@@ -85,7 +85,8 @@ const std::vector<std::pair<std::string, RopeType>>& TypeNames() {
 }
 
 // The type that the places name: `rope_type` and its older name `type`, in either dictionary.
-RopeType ResolveType(const Sources& sources, bool phi3) {
+// Nothing after a fault: what the type decides would only be said to be wrong a second time.
+std::optional<RopeType> ResolveType(const Sources& sources, bool phi3) {
   std::optional<RopeType> resolved;
   std::string first;
   const ConfigReader* last = nullptr;
@@ -94,7 +95,8 @@ RopeType ResolveType(const Sources& sources, bool phi3) {
     last = reader;
     for (const char* key : {"rope_type", "type"}) {
       if (!reader->Has(key)) continue;
-      const std::string name = reader->String(key, "default");
+      const std::string name = reader->String(key, "");
+      if (name.empty() && !reader->Find(key)->is_string()) return std::nullopt;
       const bool old_name =
           name == "su" || (phi3 && name == "yarn");  // before longrope had its name
       std::optional<RopeType> type;
@@ -107,12 +109,12 @@ RopeType ResolveType(const Sources& sources, bool phi3) {
                      "\"", name,
                      "\" is not a rotary scaling that Tranche knows: default, linear, dynamic, ",
                      "llama3, yarn, longrope"));
-        return RopeType::kDefault;
+        return std::nullopt;
       }
       if (resolved && *resolved != *type) {
         reader->Error(key,
                       absl::StrCat("\"", name, "\" contradicts ", first, "; keep one of them"));
-        return *resolved;
+        return std::nullopt;
       }
       if (!resolved) first = absl::StrCat(reader->prefix(), key, ": \"", name, "\"");
       resolved = type;
@@ -125,15 +127,16 @@ RopeType ResolveType(const Sources& sources, bool phi3) {
         last->Error("rope_type", absl::StrCat("is missing although ", key,
                                               " is given; say default, linear, dynamic, llama3, ",
                                               "yarn or longrope"));
-        break;
+        return std::nullopt;
       }
     }
   }
   return resolved.value_or(RopeType::kDefault);
 }
 
-void ResolveDimension(const Sources& sources, double default_fraction, const ModelConfig& config,
-                      RopeConfig& rope) {
+// `partial`: whether the family may leave a part of each head as it is.
+void ResolveDimension(const Sources& sources, bool partial, double default_fraction,
+                      const ModelConfig& config, RopeConfig& rope) {
   const auto places = sources.Anywhere("partial_rotary_factor");
   const double fraction = AgreedNumber(places, default_fraction, 1e-6, 1);
   rope.dim = static_cast<int64_t>(static_cast<double>(config.head_dim) * fraction);
@@ -144,6 +147,10 @@ void ResolveDimension(const Sources& sources, double default_fraction, const Mod
             "the rotary dimension floor(head_dim %d * %g) = %d must be even and at least 2",
             config.head_dim, fraction, rope.dim));
     rope.dim = 2;
+  } else if (!partial && rope.dim != config.head_dim) {
+    sources.top->Error("partial_rotary_factor",
+                       absl::StrCat("transformers rotates whole heads of a ", config.model_type,
+                                    " model, whatever this says"));
   }
 }
 
@@ -194,9 +201,12 @@ void ResolveScaling(const Sources& sources, int64_t default_original, RopeConfig
   const bool factor_given = Given(factor_places);
   rope.factor = AgreedNumber(factor_places, 1, 1e-3, 1e6);
   if (rope.type == RopeType::kDefault) {
-    if (rope.factor != 1)
-      inside->Error("factor",
-                    absl::StrFormat("%g has no effect with rope_type \"default\"", rope.factor));
+    if (rope.factor != 1) {
+      const bool new_spelling = sources.parameters != nullptr && sources.parameters->Has("factor");
+      (new_spelling ? sources.parameters : sources.scaling)
+          ->Error("factor",
+                  absl::StrFormat("%g has no effect with rope_type \"default\"", rope.factor));
+    }
     rope.factor = 1;
     return;
   }
@@ -260,14 +270,11 @@ RopeConfig Resolve(const Sources& sources, const ConfigFamily& family, const std
   auto theta_places = sources.Inside("rope_theta");
   theta_places.push_back({sources.top, theta_key});
   rope.theta = AgreedNumber(theta_places, default_theta, 1.0000001, kMaxTheta);
-  ResolveDimension(sources, family.model_type == "phi" ? 0.5 : 1.0, config, rope);
-  const bool partial = family.model_type == "phi" || phi3;
-  if (!partial && rope.dim != config.head_dim) {
-    sources.top->Error("partial_rotary_factor",
-                       absl::StrCat("transformers rotates whole heads of a ", family.model_type,
-                                    " model, whatever this says"));
-  }
-  rope.type = ResolveType(sources, phi3);
+  const bool phi = family.model_type == "phi";
+  ResolveDimension(sources, phi || phi3, phi ? 0.5 : 1.0, config, rope);
+  const std::optional<RopeType> type = ResolveType(sources, phi3);
+  if (!type) return rope;
+  rope.type = *type;
   if (phi3 && rope.type != RopeType::kDefault && rope.type != RopeType::kLongRope) {
     (sources.parameters != nullptr ? sources.parameters : sources.scaling)
         ->Error("rope_type", absl::StrCat("a phi3 model knows default and longrope only, not ",
@@ -341,55 +348,6 @@ void ParseRope(const ConfigReader& reader, const ConfigFamily& family, ModelConf
     config.ropes.push_back(
         Resolve(Sources{&reader, &part_reader, scaling_source}, family, theta_key, theta, config));
   }
-}
-
-namespace {
-
-// The scaling dictionary as both generations read it. transformers 4 wants phi3's to hold `type`
-// and the two lists and nothing that stands at top level as well.
-Json ScalingOf(const Json& parameters, bool phi3) {
-  Json scaling = Json::object();
-  for (const auto& [key, value] : parameters.items()) {
-    if (key == "rope_theta" || key == "partial_rotary_factor" || key == "type" ||
-        key == "rope_type")
-      continue;
-    if (phi3 && key == "original_max_position_embeddings") continue;
-    scaling[key] = value;
-  }
-  auto type = parameters.find("rope_type");
-  if (type == parameters.end() || type->is_null()) type = parameters.find("type");
-  if (type == parameters.end() || *type == "default") return nullptr;
-  scaling["type"] = *type;
-  if (!phi3) scaling["rope_type"] = *type;
-  return scaling;
-}
-
-}  // namespace
-
-void CompleteRopeKeys(const ModelConfig& config, Json& json) {
-  const auto found = json.find("rope_parameters");
-  // The older spelling alone is read by both generations.
-  if (found == json.end() || !found->is_object()) return;
-  const Json parameters = *found;
-  const auto complete = [&](const char* key, Json value) {
-    const auto old = json.find(key);
-    if (old == json.end() || old->is_null()) json[key] = std::move(value);
-  };
-  if (config.ropes.size() == 2) {
-    complete("global_rope_theta", config.ropes[0].theta);
-    complete("local_rope_theta", config.ropes[1].theta);
-    return;
-  }
-  const RopeConfig& rope = config.ropes[0];
-  complete("rope_theta", rope.theta);
-  const bool phi3 = config.model_type == "phi3";
-  complete("rope_scaling", ScalingOf(parameters, phi3));
-  if (const auto fraction = parameters.find("partial_rotary_factor");
-      fraction != parameters.end()) {
-    complete("partial_rotary_factor", *fraction);
-  }
-  if (phi3 && rope.original_max_positions > 0)
-    complete("original_max_position_embeddings", rope.original_max_positions);
 }
 
 }  // namespace tranche

@@ -16,8 +16,4 @@ namespace tranche {
 // set. Faults go to the reader.
 void ParseRope(const ConfigReader& reader, const ConfigFamily& family, ModelConfig& config);
 
-// Adds to `json` the spelling that is missing, so that both generations of transformers read
-// config.ropes from it.
-void CompleteRopeKeys(const ModelConfig& config, nlohmann::ordered_json& json);
-
 }  // namespace tranche

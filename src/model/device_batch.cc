@@ -2,11 +2,16 @@
 
 #include <algorithm>
 
+#include "model/rope.h"
+
 namespace tranche {
 
 DeviceBatch::DeviceBatch(const ModelConfig& config, const TransformerOptions& options,
                          Backend& backend, Arena& arena)
-    : config_(config), backend_(backend), uploaded_(backend.CreateEvent()) {
+    : config_(config),
+      length_classes_(LengthClasses(config, options.max_length)),
+      backend_(backend),
+      uploaded_(backend.CreateEvent()) {
   const auto vector = [&](const char* name, DType dtype, int64_t size) {
     return arena.Allocate(name, MemoryKind::kActivations, dtype, 1, size);
   };
@@ -34,7 +39,20 @@ DeviceBatch::DeviceBatch(const ModelConfig& config, const TransformerOptions& op
   positions_.reserve(static_cast<size_t>(tokens));
 }
 
-void DeviceBatch::MapPositions(const MicroBatch& batch) {
+void DeviceBatch::MapRotaryPositions(const MicroBatch& batch, int64_t rotary_length) {
+  positions_ = batch.positions;
+  for (size_t segment = 0; segment + 1 < batch.cu_seqlens.size(); ++segment) {
+    const int32_t begin = batch.cu_seqlens[segment], end = batch.cu_seqlens[segment + 1];
+    const int64_t length = rotary_length > 0 ? rotary_length : end - begin;
+    int64_t part = 0;
+    for (const int64_t longest : length_classes_) part += longest < length ? longest : 0;
+    for (int32_t row = begin; row < end; ++row) {
+      positions_[static_cast<size_t>(row)] += static_cast<int32_t>(part);
+    }
+  }
+}
+
+void DeviceBatch::MapLearnedPositions(const MicroBatch& batch) {
   positions_ = batch.positions;
   for (int32_t& position : positions_) {
     position += static_cast<int32_t>(config_.position_offset);
@@ -55,7 +73,7 @@ void DeviceBatch::MapPositions(const MicroBatch& batch) {
   }
 }
 
-void DeviceBatch::Upload(Stream& stream, const MicroBatch& batch) {
+void DeviceBatch::Upload(Stream& stream, const MicroBatch& batch, int64_t rotary_length) {
   TRANCHE_CHECK_LE(batch.num_tokens(), buffers_.tokens);
   TRANCHE_CHECK_LE(batch.num_segments(), buffers_.segments);
   TRANCHE_CHECK_LE(batch.num_predicted(), buffers_.predicted);
@@ -78,9 +96,10 @@ void DeviceBatch::Upload(Stream& stream, const MicroBatch& batch) {
   };
   view.ids = upload(buffers_.ids, view.tokens, batch.input_ids.data());
   const void* positions = batch.positions.data();
-  if (config_.position_kind == PositionKind::kLearned) {
+  const bool learned = config_.position_kind == PositionKind::kLearned;
+  if (learned || !length_classes_.empty()) {
     backend_.Synchronize(*uploaded_);
-    MapPositions(batch);
+    learned ? MapLearnedPositions(batch) : MapRotaryPositions(batch, rotary_length);
     positions = positions_.data();
   }
   view.positions = upload(buffers_.positions, view.tokens, positions);

@@ -33,15 +33,21 @@ class DeviceBatch {
   DeviceBatch(const ModelConfig& config, const TransformerOptions& options, Backend& backend,
               Arena& arena);
   // `batch` must stay alive until the stream has passed this point, and fit the options.
-  void Upload(Stream& stream, const MicroBatch& batch);
+  // rotary_length decides rotations that depend on length (longrope); 0: each segment's own length
+  // does, so that a token's result depends on its document alone and not on its neighbours. That
+  // equals transformers, which goes by the longest position of the batch, for a document by itself
+  // and for batches whose segments are of one length.
+  void Upload(Stream& stream, const MicroBatch& batch, int64_t rotary_length = 0);
 
   const BatchView& view() const { return view_; }
 
  private:
   // Learned positions count from ModelConfig::position_offset and may leave out padding.
-  void MapPositions(const MicroBatch& batch);
+  void MapLearnedPositions(const MicroBatch& batch);
+  void MapRotaryPositions(const MicroBatch& batch, int64_t rotary_length);
 
   const ModelConfig config_;
+  const std::vector<int64_t> length_classes_;
   Backend& backend_;
   BatchView buffers_, view_;
   std::unique_ptr<Event> uploaded_;  // the host copies below are free again

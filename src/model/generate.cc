@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/rng.h"
 #include "base/status.h"
+#include "model/rope.h"
 
 namespace tranche {
 namespace {
@@ -67,6 +68,8 @@ absl::StatusOr<std::unique_ptr<Generator>> Generator::Create(const ModelConfig& 
   model_options.max_length = options.max_length;
   generator->stream_ = backend.CreateStream("generate");
   generator->batch_ = std::make_unique<DeviceBatch>(config, model_options, backend, arena);
+  generator->length_classes_ = LengthClasses(config, options.max_length);
+  generator->history_.reserve(static_cast<size_t>(options.max_length));
   const int64_t cols = config.num_kv_heads * config.head_dim;
   generator->key_offsets_ =
       arena.Allocate("key offsets", MemoryKind::kActivations, DType::kInt32, 1, 2);
@@ -96,9 +99,15 @@ absl::StatusOr<std::unique_ptr<Generator>> Generator::Create(const ModelConfig& 
 
 void Generator::Reset() {
   for (KeyValueCache& cache : cache_) cache.length = 0;
+  history_.clear();
 }
 
-void Generator::ReadChunk(absl::Span<const int32_t> tokens) {
+int64_t Generator::LengthClass(int64_t length) const {
+  return std::lower_bound(length_classes_.begin(), length_classes_.end(), length) -
+         length_classes_.begin();
+}
+
+void Generator::ReadChunk(absl::Span<const int32_t> tokens, int64_t total) {
   const int32_t count = static_cast<int32_t>(tokens.size());
   const int32_t begin = static_cast<int32_t>(cache_[0].length);
   TRANCHE_CHECK_LE(begin + count, options_.max_length);
@@ -113,7 +122,7 @@ void Generator::ReadChunk(absl::Span<const int32_t> tokens) {
   batch.labels = {0};
   const int32_t offsets[2] = {0, begin + count};
   backend_.CopyToDevice(*stream_, key_offsets_, offsets);
-  batch_->Upload(*stream_, batch);
+  batch_->Upload(*stream_, batch, total);
   transformer_->Decode(*stream_, *batch_, absl::MakeSpan(cache_), logits_);
   backend_.CopyToHost(*stream_, host_logits_.data(), logits_);
   backend_.Synchronize(*stream_);
@@ -121,8 +130,17 @@ void Generator::ReadChunk(absl::Span<const int32_t> tokens) {
 }
 
 const std::vector<float>& Generator::Read(absl::Span<const int32_t> tokens) {
-  for (size_t begin = 0; begin < tokens.size(); begin += kChunkTokens) {
-    ReadChunk(tokens.subspan(begin, kChunkTokens));
+  const int64_t before = static_cast<int64_t>(history_.size());
+  history_.insert(history_.end(), tokens.begin(), tokens.end());
+  const int64_t total = static_cast<int64_t>(history_.size());
+  absl::Span<const int32_t> unread = tokens;
+  if (before > 0 && LengthClass(before) != LengthClass(total)) {
+    // The keys that are there were rotated by other angles.
+    for (KeyValueCache& cache : cache_) cache.length = 0;
+    unread = history_;
+  }
+  for (; !unread.empty(); unread.remove_prefix(std::min<size_t>(unread.size(), kChunkTokens))) {
+    ReadChunk(unread.subspan(0, kChunkTokens), total);
   }
   return host_logits_;
 }

@@ -48,7 +48,10 @@ class Generator {
 
  private:
   explicit Generator(Backend& backend) : backend_(backend) {}
-  void ReadChunk(absl::Span<const int32_t> tokens);
+  // `total`: tokens read when all of Read's are.
+  void ReadChunk(absl::Span<const int32_t> tokens, int64_t total);
+  // Of what is read, for rotations that depend on it; see LengthClasses.
+  int64_t LengthClass(int64_t length) const;
 
   Backend& backend_;
   Options options_;
@@ -56,6 +59,8 @@ class Generator {
   std::unique_ptr<DeviceBatch> batch_;
   std::unique_ptr<Transformer> transformer_;
   std::vector<KeyValueCache> cache_;  // one per layer
+  std::vector<int64_t> length_classes_;
+  std::vector<int32_t> history_;  // what the cache holds
   Tensor key_offsets_, logits_;
   std::vector<float> host_logits_;
 };

@@ -49,7 +49,7 @@ std::vector<std::vector<const Source*>> CutShards(const std::vector<Source>& sou
   std::vector<std::vector<const Source*>> shards(1);
   int64_t size = 0;
   for (const Source& source : sources) {
-    const int64_t bytes = Bytes(source.info);
+    const int64_t bytes = ByteSize(source.info);
     if (!shards.back().empty() && size + bytes > limit) shards.emplace_back(), size = 0;
     shards.back().push_back(&source);
     size += bytes;
@@ -111,7 +111,7 @@ class FolderWriter {
     if (shards.size() == 1) return absl::OkStatus();
     int64_t elements = 0, bytes = 0;
     for (const Source& source : sources)
-      elements += Elements(source.info), bytes += Bytes(source.info);
+      elements += Elements(source.info), bytes += ByteSize(source.info);
     const nlohmann::json index = {
         {"metadata", {{"total_parameters", elements}, {"total_size", bytes}}}, {"weight_map", map}};
     return WriteText("model.safetensors.index.json", index.dump(2) + "\n");

@@ -17,12 +17,16 @@ namespace tranche {
 namespace {
 
 constexpr char kSingle[] = "model.safetensors";
+constexpr char kOnlyShard[] = "model-00001-of-00001.safetensors";
 constexpr char kIndex[] = "model.safetensors.index.json";
 // An index of the largest models known is a few MB.
 constexpr int64_t kMaxTextBytes = int64_t{256} << 20;
 
-bool LooksLikeWeights(const std::string& name) {
-  return absl::StartsWith(name, "model") && absl::EndsWith(name, ".safetensors");
+bool IsSafetensors(const std::string& name) { return absl::EndsWith(name, ".safetensors"); }
+
+bool IsPickle(const std::string& name) {
+  return absl::EndsWith(name, ".bin") || absl::EndsWith(name, ".pt") ||
+         absl::EndsWith(name, ".pth");
 }
 
 void Warn(std::vector<std::string>* warnings, std::string text) {
@@ -43,6 +47,14 @@ absl::StatusOr<std::string> ReadModelText(const std::string& path) {
   return text;
 }
 
+bool HfFolder::HoldsWeights(const std::string& path) {
+  if (FileExists(JoinPath(path, kIndex))) return true;
+  const auto names = ListDir(path);
+  return names.ok() && std::any_of(names->begin(), names->end(), [](const std::string& name) {
+           return IsSafetensors(name) || IsPickle(name);
+         });
+}
+
 absl::StatusOr<HfFolder> HfFolder::Open(const std::string& path,
                                         std::vector<std::string>* warnings) {
   if (!FileExists(path)) return absl::NotFoundError(absl::StrCat(path, ": no such model folder"));
@@ -60,6 +72,7 @@ absl::StatusOr<HfFolder> HfFolder::Open(const std::string& path,
   TRANCHE_ASSIGN_OR_RETURN(folder.config_json_, ParseOrderedJson(text, config_path));
   TRANCHE_ASSIGN_OR_RETURN(folder.config_, ParseModelConfig(folder.config_json_, config_path));
   TRANCHE_RETURN_IF_ERROR(folder.OpenWeights(warnings));
+  if (warnings != nullptr) TRANCHE_RETURN_IF_ERROR(folder.WarnOfStrayFiles(warnings));
   std::sort(folder.tensors_.begin(), folder.tensors_.end(),
             [](const StoredTensor& a, const StoredTensor& b) { return a.name < b.name; });
   return folder;
@@ -72,34 +85,27 @@ absl::Status HfFolder::OpenWeights(std::vector<std::string>* warnings) {
   TRANCHE_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListDir(path_));
   std::vector<std::string> weights, pickles;
   for (const std::string& name : names) {
-    if (LooksLikeWeights(name)) weights.push_back(name);
-    if (absl::EndsWith(name, ".bin") || absl::EndsWith(name, ".pt") || absl::EndsWith(name, ".pth"))
-      pickles.push_back(name);
+    if (IsSafetensors(name)) weights.push_back(name);
+    if (IsPickle(name)) pickles.push_back(name);
   }
-  const bool single = std::find(weights.begin(), weights.end(), kSingle) != weights.end();
-  if (!single && weights.size() == 1 && weights[0] == "model-00001-of-00001.safetensors") {
-    // One shard that is all of them needs no index.
-  } else if (!single) {
-    if (!weights.empty()) {
-      return absl::InvalidArgumentError(absl::StrCat(path_, ": has shards (",
-                                                     absl::StrJoin(weights, ", "), ") but no ",
-                                                     kIndex, "; download the index too"));
-    }
+  const auto has = [&](const char* name) {
+    return std::find(weights.begin(), weights.end(), name) != weights.end();
+  };
+  // One shard that is all of them needs no index.
+  const bool only_shard = weights.size() == 1 && has(kOnlyShard);
+  if (!has(kSingle) && !only_shard) {
+    const std::string advice =
+        !weights.empty()
+            ? absl::StrCat("; it has ", absl::StrJoin(weights, ", "),
+                           ": download the index of shards too, or name a whole file ", kSingle)
+        : !pickles.empty()
+            ? absl::StrCat("; ", pickles[0], " is a PyTorch file, convert it to safetensors")
+            : std::string();
     return absl::NotFoundError(
-        absl::StrCat(path_, ": has no weights: neither ", kSingle, " nor ", kIndex,
-                     pickles.empty() ? std::string()
-                                     : absl::StrCat("; ", pickles[0],
-                                                    " is a PyTorch file, convert it to "
-                                                    "safetensors")));
-  } else {
-    for (const std::string& name : weights) {
-      if (name != kSingle)
-        Warn(warnings, absl::StrCat(JoinPath(path_, name), ": passed over, ", kSingle, " is read"));
-    }
-    weights = {kSingle};
+        absl::StrCat(path_, ": has no weights: neither ", kSingle, " nor ", kIndex, advice));
   }
-  TRANCHE_ASSIGN_OR_RETURN(SafetensorsFile file,
-                           SafetensorsFile::Open(JoinPath(path_, weights[0])));
+  TRANCHE_ASSIGN_OR_RETURN(SafetensorsFile file, SafetensorsFile::Open(JoinPath(
+                                                     path_, only_shard ? kOnlyShard : kSingle)));
   tensors_ = file.tensors();
   files_->push_back(std::move(file));
   return absl::OkStatus();
@@ -125,19 +131,13 @@ absl::Status HfFolder::OpenIndexed(const std::string& index_path,
     tensors_of[file].insert(tensor);
   }
 
-  std::vector<std::string> missing;
-  for (const auto& [file, tensors] : tensors_of) {
-    if (!FileExists(JoinPath(path_, file)))
-      missing.push_back(absl::StrCat(file, " (", tensors.size(), " tensors)"));
-  }
-  if (!missing.empty()) {
-    return absl::NotFoundError(
-        absl::StrCat(index_path, ": names files that are missing: ", absl::StrJoin(missing, ", ")));
-  }
-
   std::map<std::string, std::string> holder;  // of every tensor in a listed file
-  std::vector<std::string> twice;
+  std::vector<std::string> missing_files, missing, twice;
   for (const auto& [name, tensors] : tensors_of) {
+    if (!FileExists(JoinPath(path_, name))) {
+      missing_files.push_back(absl::StrCat(name, " (", absl::StrJoin(tensors, ", "), ")"));
+      continue;
+    }
     TRANCHE_ASSIGN_OR_RETURN(SafetensorsFile file, SafetensorsFile::Open(JoinPath(path_, name)));
     for (const std::string& tensor : tensors) {
       if (file.Find(tensor) == nullptr) missing.push_back(absl::StrCat(tensor, " (in ", name, ")"));
@@ -159,20 +159,41 @@ absl::Status HfFolder::OpenIndexed(const std::string& index_path,
     }
     files_->push_back(std::move(file));
   }
-  if (!twice.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path_, ": tensors that stand in two files: ", absl::StrJoin(twice, ", ")));
-  }
-  if (!missing.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        index_path, ": names tensors that their files lack: ", absl::StrJoin(missing, ", ")));
-  }
+  std::vector<std::string> faults;
+  const auto fault = [&](const std::string& where, const char* what,
+                         const std::vector<std::string>& names, const char* advice) {
+    if (names.empty()) return;
+    faults.push_back(absl::StrCat(where, ": ", what, ": ", absl::StrJoin(names, ", "), advice));
+  };
+  fault(index_path, "names files that are missing", missing_files, "; download them");
+  fault(index_path, "names tensors that their files lack", missing,
+        "; download index and files together");
+  fault(path_, "tensors that stand in two files", twice, "; take index and shards from one place");
+  return faults.empty() ? absl::OkStatus()
+                        : absl::InvalidArgumentError(absl::StrJoin(faults, "\n"));
+}
+
+absl::Status HfFolder::WarnOfStrayFiles(std::vector<std::string>* warnings) const {
+  std::set<std::string> used, tensors;
+  for (const SafetensorsFile& file : *files_) used.insert(file.path());
+  for (const StoredTensor& tensor : tensors_) tensors.insert(tensor.name);
   TRANCHE_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListDir(path_));
   for (const std::string& name : names) {
-    if (LooksLikeWeights(name) && tensors_of.count(name) == 0) {
-      Warn(warnings,
-           absl::StrCat(JoinPath(path_, name), ": passed over, ", kIndex, " does not name it"));
+    const std::string path = JoinPath(path_, name);
+    if (!IsSafetensors(name) || used.count(path) > 0) continue;
+    // By its name or by its tensors someone may think that it is read.
+    if (!absl::StartsWith(name, "model")) {
+      const auto file = SafetensorsFile::Open(path);
+      if (file.ok() &&
+          std::none_of(file->tensors().begin(), file->tensors().end(),
+                       [&](const StoredTensor& tensor) { return tensors.count(tensor.name) > 0; }))
+        continue;
     }
+    const bool indexed = FileExists(JoinPath(path_, kIndex));
+    warnings->push_back(
+        absl::StrCat(path, ": passed over, ",
+                     indexed ? absl::StrCat(kIndex, " does not name it")
+                             : absl::StrCat(BaseName(files_->front().path()), " is read")));
   }
   return absl::OkStatus();
 }

@@ -3,7 +3,7 @@
 //
 // The index decides which tensors exist and where: files it does not name are passed over with a
 // warning, files or tensors that it names and that are missing are refused, all of them at once.
-// Without an index only a single weight file is accepted.
+// Without an index only a single weight file is accepted, and others are passed over likewise.
 #pragma once
 
 #include <memory>
@@ -22,6 +22,9 @@ class HfFolder {
   // Reads config.json and checks every weight file's header. `warnings` (may be null) gets one line
   // per file passed over.
   static absl::StatusOr<HfFolder> Open(const std::string& path, std::vector<std::string>* warnings);
+  // Whether there is anything that Open would take, or refuse, as weights. A folder without may
+  // still describe a model by its config.json.
+  static bool HoldsWeights(const std::string& path);
 
   const std::string& path() const { return path_; }
   const nlohmann::ordered_json& config_json() const { return config_json_; }
@@ -38,6 +41,7 @@ class HfFolder {
  private:
   absl::Status OpenWeights(std::vector<std::string>* warnings);
   absl::Status OpenIndexed(const std::string& index_path, std::vector<std::string>* warnings);
+  absl::Status WarnOfStrayFiles(std::vector<std::string>* warnings) const;
 
   std::string path_;
   nlohmann::ordered_json config_json_;

@@ -104,6 +104,8 @@ class Matcher {
       if (entry == tensors_.end()) continue;
       const StoredTensor* tensor = entry->second;
       tensors_.erase(entry);
+      old_norm_names_ |=
+          absl::EndsWith(tensor->name, ".gamma") || absl::EndsWith(tensor->name, ".beta");
       if (tensor->shape != part.shape) {
         faults_.push_back(absl::StrCat(folder_.FileOf(*tensor), ": ", tensor->name, " has shape ",
                                        ShapeText(tensor->shape), ", config.json makes it ",
@@ -126,6 +128,7 @@ class Matcher {
   const std::map<std::string, const StoredTensor*>& rest() const { return tensors_; }
   std::vector<std::string>& faults() { return faults_; }
   bool unprefixed() const { return unprefixed_; }
+  bool old_norm_names() const { return old_norm_names_; }
 
  private:
   static std::vector<const std::string*> AllNames(const HfPart& part) {
@@ -175,7 +178,7 @@ class Matcher {
   std::set<std::string> body_names_;
   std::map<std::string, const StoredTensor*> tensors_;
   std::vector<std::string> faults_;
-  bool unprefixed_ = false;
+  bool unprefixed_ = false, old_norm_names_ = false;
 };
 
 }  // namespace
@@ -208,6 +211,7 @@ absl::StatusOr<HfWeights> HfWeights::Match(const HfFolder& folder, const ModelCo
         absent.push_back(part.name);
       } else {
         parts.push_back({tensor->bytes, tensor->type, part.elements()});
+        weights.stored_types_.emplace(part.name, tensor->type);
         elements_of[static_cast<size_t>(tensor->type)] += part.elements();
       }
     }
@@ -240,10 +244,14 @@ absl::StatusOr<HfWeights> HfWeights::Match(const HfFolder& folder, const ModelCo
   }
   std::vector<std::string>& faults = matcher.faults();
   if (!missing.empty()) {
-    std::string text = absl::StrCat(folder.path(), ": ", missing.size(),
-                                    " tensors are missing: ", absl::StrJoin(missing, ", "));
+    std::string text =
+        absl::StrCat(folder.path(), ": ", missing.size(),
+                     missing.size() == 1 ? " tensor is missing: " : " tensors are missing: ",
+                     absl::StrJoin(missing, ", "));
     if (head_missing && !body_missing) {
-      absl::StrAppend(&text, "; the folder holds no complete head: a fresh one must be asked for");
+      absl::StrAppend(&text,
+                      "; the folder holds no complete head: ask for a fresh one (fresh_head = "
+                      "true) to have these initialised");
     }
     if (!unused.empty())
       absl::StrAppend(&text, "; and these belong to no parameter: ", absl::StrJoin(unused, ", "));
@@ -259,8 +267,17 @@ absl::StatusOr<HfWeights> HfWeights::Match(const HfFolder& folder, const ModelCo
       warnings->push_back(absl::StrCat(folder.path(), ": tensor names lack the prefix \"",
                                        BodyPrefix(config), "\"; an export writes them with it"));
     }
+    if (matcher.old_norm_names()) {
+      warnings->push_back(absl::StrCat(
+          folder.path(), ": norms are named gamma and beta; an export writes weight and bias"));
+    }
   }
   return weights;
+}
+
+const char* HfWeights::StoredType(const std::string& part) const {
+  const auto found = stored_types_.find(part);
+  return found == stored_types_.end() ? "" : Name(found->second);
 }
 
 void HfWeights::CopyElements(int spec, int64_t first, int64_t count, TensorType type,

@@ -2,6 +2,7 @@
 // prefix, tied copies, and parts that are there without being trained.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -33,6 +34,10 @@ class HfWeights {
   // F16, F64) to `out`. Thread-safe. Must not be called for a fresh parameter.
   void CopyElements(int spec, int64_t first, int64_t count, TensorType type, void* out) const;
 
+  // "BF16", …: how the folder stores what HfPart::name means, whatever it is named there; "" where
+  // it lacks it.
+  const char* StoredType(const std::string& part) const;
+
   // Parameters that the folder lacks, where options.fresh_head allows it.
   const std::vector<int>& fresh() const { return fresh_; }
   // Tensors that belong to the architecture but to no parameter (pooler, next-sentence head): to be
@@ -48,6 +53,7 @@ class HfWeights {
     int64_t elements;
   };
   std::vector<std::vector<Part>> parts_;  // by spec
+  std::map<std::string, TensorType> stored_types_;
   std::vector<int> fresh_;
   std::vector<StoredTensor> carried_;
   TensorType dominant_type_ = TensorType::kF32;

@@ -36,6 +36,14 @@ void MlpBlock::AllocateScratch(const std::string& prefix, const TransformerOptio
   scratch->d_pre = matrix("d_mlp.pre", config_.intermediate_size * (config_.gated + 1));
 }
 
+DropoutArgs MlpBlock::InnerDropout(const Pass& pass) const {
+  return pass.Dropout(config_.mlp_inner_dropout, group_, DropoutPlace::kMlpInner);
+}
+
+DropoutArgs MlpBlock::OutputDropout(const Pass& pass) const {
+  return pass.Dropout(config_.mlp_output_dropout, group_, DropoutPlace::kMlpOutput);
+}
+
 void MlpBlock::Forward(const Pass& pass, bool cheap_only, Tensor x, const Saved& saved) const {
   if (!cheap_only) {
     MatMulArgs product{.a = x,
@@ -55,30 +63,21 @@ void MlpBlock::Forward(const Pass& pass, bool cheap_only, Tensor x, const Saved&
   } else if (cheap_only) {
     pass.backend.ActivationForward(pass.stream, config_.activation, saved.pre, saved.activated);
   }
-  const DropoutArgs dropout =
-      pass.Dropout(config_.mlp_inner_dropout, group_, DropoutPlace::kMlpInner);
-  if (dropout.probability > 0) {
+  if (const DropoutArgs dropout = InnerDropout(pass); dropout.probability > 0) {
     pass.backend.Dropout(pass.stream, dropout, saved.activated, Tensor(), saved.activated);
   }
 }
 
 void MlpBlock::Project(const Pass& pass, const Saved& saved, Tensor residual, Tensor temporary,
                        Tensor out) const {
-  const DropoutArgs dropout =
-      pass.Dropout(config_.mlp_output_dropout, group_, DropoutPlace::kMlpOutput);
-  AffineDropoutResidual(pass, params_, kOut, dropout, saved.activated, residual, temporary, out);
+  AffineDropoutResidual(pass, params_, kOut, OutputDropout(pass), saved.activated, residual,
+                        temporary, out);
 }
 
 void MlpBlock::Backward(const Pass& pass, Tensor d_out, Tensor x, const Saved& saved,
                         const Scratch& scratch, Tensor residual, Tensor d_x) const {
   const int64_t n = pass.batch.tokens;
-  const DropoutArgs output_dropout =
-      pass.Dropout(config_.mlp_output_dropout, group_, DropoutPlace::kMlpOutput);
-  if (output_dropout.probability > 0) {
-    const Tensor d_branch = Rows(scratch.d_branch, n);
-    pass.backend.Dropout(pass.stream, output_dropout, d_out, Tensor(), d_branch);
-    d_out = d_branch;
-  }
+  d_out = ProductGradient(pass, OutputDropout(pass), d_out, scratch.d_branch);
   const Tensor d_pre = Rows(scratch.d_pre, n);
   if (fused_derivative()) {
     AffineBackward(pass, params_, kOut, saved.activated, d_out, Tensor(), Tensor());
@@ -90,10 +89,8 @@ void MlpBlock::Backward(const Pass& pass, Tensor d_out, Tensor x, const Saved& s
   } else {
     const Tensor d_activated = Rows(scratch.d_activated, n);
     AffineBackward(pass, params_, kOut, saved.activated, d_out, Tensor(), d_activated);
-    const DropoutArgs inner =
-        pass.Dropout(config_.mlp_inner_dropout, group_, DropoutPlace::kMlpInner);
-    if (inner.probability > 0) {
-      pass.backend.Dropout(pass.stream, inner, d_activated, Tensor(), d_activated);
+    if (const DropoutArgs dropout = InnerDropout(pass); dropout.probability > 0) {
+      pass.backend.Dropout(pass.stream, dropout, d_activated, Tensor(), d_activated);
     }
     if (config_.gated) {
       pass.backend.GatedBackward(pass.stream, config_.activation, /*gate_first=*/true, d_activated,

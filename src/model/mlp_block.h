@@ -43,6 +43,8 @@ class MlpBlock {
                 const Scratch& scratch, Tensor residual, Tensor d_x) const;
 
  private:
+  DropoutArgs InnerDropout(const Pass& pass) const;
+  DropoutArgs OutputDropout(const Pass& pass) const;
   bool fused_derivative() const { return !config_.gated && config_.mlp_inner_dropout == 0; }
 
   const ModelConfig& config_;

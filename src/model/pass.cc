@@ -58,6 +58,14 @@ void AffineDropoutResidual(const Pass& pass, const GroupParams& params, AffineRo
   pass.backend.Dropout(pass.stream, dropout, product.c, residual, output);
 }
 
+Tensor ProductGradient(const Pass& pass, const DropoutArgs& dropout, Tensor d_output,
+                       Tensor temporary) {
+  if (dropout.probability == 0) return d_output;
+  const Tensor d_product = Rows(temporary, d_output.rows);
+  pass.backend.Dropout(pass.stream, dropout, d_output, Tensor(), d_product);
+  return d_product;
+}
+
 void NormForward(const Pass& pass, const GroupParams& params, const NormSpec& spec, Tensor x,
                  Tensor y, Tensor statistics) {
   pass.backend.Norm(pass.stream, MakeNormArgs(params, spec), x, y, statistics);

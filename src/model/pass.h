@@ -50,6 +50,10 @@ void AffineBackward(const Pass& pass, const GroupParams& params, AffineRoles rol
 void AffineDropoutResidual(const Pass& pass, const GroupParams& params, AffineRoles roles,
                            const DropoutArgs& dropout, Tensor input, Tensor residual,
                            Tensor temporary, Tensor output);
+// The gradient of that product, given d_output: d_output itself where nothing draws, else
+// `temporary` [at least as many rows].
+Tensor ProductGradient(const Pass& pass, const DropoutArgs& dropout, Tensor d_output,
+                       Tensor temporary);
 
 // A norm of `groups` equal parts of each row; see NormArgs.
 struct NormSpec {

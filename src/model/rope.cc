@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "base/check.h"
 
@@ -94,8 +95,13 @@ std::vector<float> InverseFrequencies(const RopeConfig& rope, int64_t sequence_l
   return frequencies;
 }
 
-bool DependsOnLength(const RopeConfig& rope) {
-  return rope.type == RopeType::kDynamic || rope.type == RopeType::kLongRope;
+std::vector<int64_t> LengthClasses(const ModelConfig& config, int64_t max_length) {
+  std::set<int64_t> ends;
+  for (const RopeConfig& rope : config.ropes) {
+    if (rope.type == RopeType::kLongRope && rope.original_max_positions < max_length)
+      ends.insert(rope.original_max_positions);
+  }
+  return {ends.begin(), ends.end()};
 }
 
 }  // namespace tranche

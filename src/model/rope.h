@@ -23,11 +23,12 @@
 
 namespace tranche {
 
-// dim/2 values. `sequence_length`: the largest position of the batch plus one; matters where
-// DependsOnLength.
+// dim/2 values. `sequence_length`: the largest position plus one; matters for dynamic and longrope.
 std::vector<float> InverseFrequencies(const RopeConfig& rope, int64_t sequence_length);
 
-// Whether other frequencies may hold at another sequence length (dynamic, longrope).
-bool DependsOnLength(const RopeConfig& rope);
+// The lengths below max_length beyond which some of the model's ropes takes other frequencies
+// (longrope), ascending. They part lengths into classes: class c ends with the c-th of them, the
+// last with max_length.
+std::vector<int64_t> LengthClasses(const ModelConfig& config, int64_t max_length);
 
 }  // namespace tranche

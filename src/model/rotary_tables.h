@@ -1,4 +1,7 @@
-// Cosines and sines of the rotary angles on the device, one pair of tables per kind of layer.
+// Cosines and sines of the rotary angles on the device, one pair of tables per kind of layer. Where
+// angles depend on the length of what is read (longrope), a table holds one part after another for
+// the classes of lengths (see LengthClasses), each as many rows as its longest length;
+// DeviceBatch points positions into the part of their segment.
 #pragma once
 
 #include <vector>
@@ -11,7 +14,7 @@ namespace tranche {
 
 class RotaryTables {
  public:
-  // [max_length, dim/2] fp32 each. Waits until they are on the device.
+  // [Σ of the parts' rows, dim/2] fp32 each. Waits until they are on the device.
   RotaryTables(const ModelConfig& config, const TransformerOptions& options, Backend& backend,
                Arena& arena);
 

@@ -17,6 +17,7 @@ namespace tranche {
 namespace {
 
 constexpr uint64_t kMaxHeaderBytes = 100'000'000;
+constexpr char kAdvice[] = "; download it again, or write it again with a safetensors library";
 
 struct TypeRow {
   const char* name;
@@ -76,7 +77,7 @@ int64_t Elements(const TensorInfo& info) {
   return product;
 }
 
-int64_t Bytes(const TensorInfo& info) { return Elements(info) * BitsOf(info.type) / 8; }
+int64_t ByteSize(const TensorInfo& info) { return Elements(info) * BitsOf(info.type) / 8; }
 
 namespace {
 
@@ -286,8 +287,7 @@ absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(absl::string_view text,
   }
   if (end > data_bytes) {
     return absl::InvalidArgumentError(absl::StrFormat(
-        "%s: truncated: its tensors need %d bytes and %d are there; download or copy it again",
-        source, end, data_bytes));
+        "%s: truncated: its tensors need %d bytes and %d are there", source, end, data_bytes));
   }
   if (end < data_bytes) {
     return absl::InvalidArgumentError(
@@ -323,21 +323,23 @@ absl::StatusOr<SafetensorsFile> SafetensorsFile::Open(const std::string& path) {
   }
   if (data.size() < 8)
     return absl::InvalidArgumentError(
-        absl::StrCat(path, ": ", data.size(), " bytes are no safetensors file"));
+        absl::StrCat(path, ": ", data.size(), " bytes are no safetensors file", kAdvice));
   const uint64_t header_bytes = LittleEndian64(data.data());
   if (header_bytes > kMaxHeaderBytes) {
     return absl::InvalidArgumentError(absl::StrCat(
-        path, ": not a safetensors file: its header would have ", header_bytes, " bytes"));
+        path, ": not a safetensors file: its header would have ", header_bytes, " bytes", kAdvice));
   }
   if (header_bytes > data.size() - 8) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "%s: truncated: the header needs %d bytes and %d are there; download or copy it again",
-        path, header_bytes, data.size() - 8));
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%s: truncated: the header needs %d bytes and %d are there%s", path,
+                        header_bytes, data.size() - 8, kAdvice));
   }
   const absl::string_view buffer = data.substr(8 + header_bytes);
-  TRANCHE_ASSIGN_OR_RETURN(
-      SafetensorsHeader header,
-      ParseSafetensorsHeader(data.substr(8, header_bytes), buffer.size(), path));
+  absl::StatusOr<SafetensorsHeader> parsed =
+      ParseSafetensorsHeader(data.substr(8, header_bytes), buffer.size(), path);
+  if (!parsed.ok())
+    return absl::InvalidArgumentError(absl::StrCat(parsed.status().message(), kAdvice));
+  SafetensorsHeader& header = *parsed;
   file.metadata_ = std::move(header.metadata);
   for (size_t i = 0; i < header.tensors.size(); ++i) {
     const auto [begin, end] = header.ranges[i];

@@ -63,7 +63,7 @@ struct TensorInfo {
 };
 // Product of the shape; the shape must be one that was read or fits 63 bits.
 int64_t Elements(const TensorInfo& info);
-int64_t Bytes(const TensorInfo& info);
+int64_t ByteSize(const TensorInfo& info);
 
 struct StoredTensor : TensorInfo {
   absl::string_view bytes;  // into the file's mapping; maybe unaligned

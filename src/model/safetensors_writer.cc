@@ -32,7 +32,7 @@ absl::StatusOr<SafetensorsWriter> SafetensorsWriter::Create(
   }
   int64_t offset = 0;
   for (const TensorInfo& tensor : tensors) {
-    const int64_t end = offset + Bytes(tensor);
+    const int64_t end = offset + ByteSize(tensor);
     entries.push_back(absl::StrFormat(
         "%s:{\"dtype\":\"%s\",\"shape\":[%s],\"data_offsets\":[%d,%d]}", Quoted(tensor.name),
         Name(tensor.type), absl::StrJoin(tensor.shape, ","), offset, end));

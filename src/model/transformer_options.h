@@ -23,9 +23,7 @@ struct TransformerOptions {
   int64_t max_tokens = 0;    // of one micro-batch
   int64_t max_segments = 0;  // also bounds its sequences
   int64_t max_predicted = 0;
-  // Of a segment: decides tables of positions, and the frequencies of rotary kinds that depend on
-  // length (longrope, dynamic). One choice per run, so that a token's result depends on its
-  // document alone and not on its neighbours' lengths.
+  // Of a segment: decides tables of positions, and the frequencies of dynamic rotation.
   int64_t max_length = 0;
   int64_t head_chunk_rows = 0;  // rows whose logits exist at once; 0: about 32 MiB of them
 };

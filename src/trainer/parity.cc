@@ -53,10 +53,12 @@ class ParityRun {
     model_options.max_tokens = batch.num_tokens();
     model_options.max_segments = std::max(batch.num_segments(), batch.num_sequences());
     model_options.max_predicted = batch.num_tokens();
+    const ModelConfig& config = parity.config;
+    if (config.position_kind == PositionKind::kRotary)
+      model_options.max_length = parity.rotary_length;
     for (const int32_t position : batch.positions) {
       model_options.max_length = std::max<int64_t>(model_options.max_length, position + 1);
     }
-    const ModelConfig& config = parity.config;
     run->engine_ = Engine::Create(parity.specs, {.dtype = options.dtype, .update = parity.update},
                                   backend, arena);
     run->batch_ = std::make_unique<DeviceBatch>(config, model_options, backend, arena);
@@ -98,7 +100,7 @@ class ParityRun {
   }
 
   std::vector<float> Logits() {
-    batch_->Upload(*stream_, parity_.every_row);
+    batch_->Upload(*stream_, parity_.every_row, parity_.rotary_length);
     transformer_->Logits(*stream_, *batch_, logits_, next_sentence_logits_);
     return ToHost(logits_);
   }
@@ -109,7 +111,7 @@ class ParityRun {
     const MicroBatch& batch = parity_.batch;
     const double tokens = static_cast<double>(batch.num_predicted());
     const double sequences = static_cast<double>(batch.next_sentence.size());
-    batch_->Upload(*stream_, batch);
+    batch_->Upload(*stream_, batch, parity_.rotary_length);
     engine_->BeginStep(*stream_);
     backend_.Fill(*stream_, loss_, 0);
     backend_.Fill(*stream_, next_sentence_loss_, 0);

@@ -99,6 +99,7 @@ void Flatten(const Padded& padded, ParityCase* result) {
         document_begin = t;
         if (batch.cu_seqlens.back() != row) batch.cu_seqlens.push_back(row);
       }
+      result->rotary_length = std::max(result->rotary_length, t - document_begin + 1);
       if (padded.mask[at] == 0) continue;
       batch.input_ids.push_back(static_cast<int32_t>(padded.ids[at]));
       batch.positions.push_back(static_cast<int32_t>(t - document_begin));

@@ -37,6 +37,9 @@ struct ParityCase {
   MicroBatch every_row;
   std::vector<int64_t> row_in_expected;  // [N]: row of the expected [B·T, V] for each token
   int64_t padded_rows = 0;               // B·T
+  // What the reference rotates by where rotation depends on length: the longest document, padding
+  // included.
+  int64_t rotary_length = 0;
 
   UpdateOptions update;
   double learning_rate = 0;

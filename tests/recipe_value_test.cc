@@ -91,6 +91,8 @@ lr = 0.1
 betas = [0, 0.999]
 eps = 1e-7
 weight_decay = 0.3333333333333333
+no_decay = []
+param_groups = [{match = "layers.0.*", lr_scale = 0.1}, {match = "*.weight", weight_decay = 0}]
 
 [lr_scheduler]
 name = "wsd"
@@ -100,17 +102,25 @@ decay_ratio = 0.2
 
 [checkpoint]
 interval = 5
+interval_minutes = 0.1
+save_first_step = true
+trigger_file = ""
 keep_latest_k = 7
 keep_every = 10
+on_disk_full = "prune_then_continue"
 resume = "never"
+verify = "none"
+export_hf = "every"
 max_shard_size = "1234567 B"
 
 [metrics]
 log_interval = 2
 jsonl = false
+peak_tflops = 312.5
 
 [fault_tolerance]
 max_skipped_steps = 0
+preempt_signals = []
 )";
 }
 
@@ -138,11 +148,13 @@ TEST(RecipeValues, ResolvedRecipeReadsBackToTheSameValues) {
 TEST(RecipeValues, RoundTripComparesEveryField) {
   // A changed value anywhere must not compare equal, or the round trip proves nothing.
   const Recipe recipe = MustParse(FullRecipe());
-  for (const char* set : {"run.seed=1", "model.hidden_size=128", "tokenizer.path=x",
-                          "data.sources=[{path='c', weight=1}]", "validation.steps=9",
-                          "training.max_grad_norm=2", "optimizer.betas=[0.5, 0.6]",
-                          "lr_scheduler.decay_ratio=0.5", "checkpoint.max_shard_size=1MB",
-                          "metrics.log_interval=3", "fault_tolerance.max_skipped_steps=1"}) {
+  for (const char* set :
+       {"run.seed=1", "model.hidden_size=128", "tokenizer.path=x",
+        "data.sources=[{path='c', weight=1}]", "validation.steps=9", "training.max_grad_norm=2",
+        "optimizer.betas=[0.5, 0.6]", "lr_scheduler.decay_ratio=0.5",
+        "checkpoint.max_shard_size=1MB", "optimizer.no_decay=['norm']", "optimizer.param_groups=[]",
+        "checkpoint.trigger_file=x", "fault_tolerance.preempt_signals=['SIGHUP']",
+        "metrics.log_interval=3", "fault_tolerance.max_skipped_steps=1"}) {
     EXPECT_FALSE(SameValues(MustParse(FullRecipe(), {set}), recipe)) << set;
   }
 }

@@ -119,6 +119,25 @@ TEST(TrainResume, ADamagedCheckpointIsNamedAndTheOneBeforeIsTaken) {
   EXPECT_THAT(none.output, HasSubstr("none of its 3 checkpoints is whole"));
 }
 
+TEST(TrainResume, VerifyDecidesWhichDamageIsSeenBeforeResuming) {
+  const SmallRun run;
+  ASSERT_EQ(run.Train("run").code, 0);
+  const std::string victim = run.File("run/checkpoints/step-12/recipe.toml");
+  FlipByte(victim);
+  const auto resume = [&](const std::string& verify) {
+    const Result result =
+        run.Train("run", {"checkpoint.verify=" + verify, "checkpoint.resume=step:12"});
+    return std::make_pair(result.code, result.output);
+  };
+  EXPECT_EQ(resume("checksum").first, 2);
+  EXPECT_THAT(resume("checksum").second, HasSubstr("its checksum is not the manifest's"));
+  EXPECT_THAT(resume("size").second, ::testing::Not(HasSubstr("checksum is not")));
+  std::filesystem::resize_file(victim, std::filesystem::file_size(victim) / 2);
+  EXPECT_EQ(resume("size").first, 2);
+  EXPECT_THAT(resume("size").second, HasSubstr("the manifest says"));
+  EXPECT_THAT(resume("none").second, ::testing::Not(HasSubstr("the manifest says")));
+}
+
 TEST(TrainResume, AFinishedRunSaysSoAndChangesNothing) {
   const SmallRun run;
   ASSERT_EQ(run.Train("run").code, 0);

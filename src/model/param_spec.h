@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -71,7 +72,11 @@ struct ParamSpec {
   ParamRole role = ParamRole::kTokenEmbedding;
   int64_t rows = 1;  // 1-D parameters have one row
   int64_t cols = 0;
-  bool decay = false;  // two-dimensional tensors decay, one-dimensional ones never
+  // How it is updated. As built, two-dimensional tensors decay and one-dimensional ones never do;
+  // what a run wants else, it writes here before it makes its engine.
+  bool decay = false;
+  std::optional<float> weight_decay;  // where it decays: instead of the run's
+  float lr_scale = 1;                 // of the run's learning rate
   InitKind init = InitKind::kZeros;
   double init_std = 0;
   double init_cutoff = 0;      // kTruncatedNormal: drawn again outside ±init_cutoff·init_std

@@ -20,11 +20,11 @@ class AdamWRule : public UpdateRule {
                            .m = slice.state[0],
                            .v = slice.state[1],
                            .control = control,
-                           .learning_rate = learning_rate,
+                           .learning_rate = learning_rate * slice.lr_scale,
                            .beta1 = options_.beta1,
                            .beta2 = options_.beta2,
                            .eps = options_.eps,
-                           .weight_decay = slice.decay ? options_.weight_decay : 0,
+                           .weight_decay = slice.weight_decay,
                            .step = step});
   }
 

@@ -15,7 +15,8 @@
 namespace tranche {
 
 struct UpdateOptions {
-  float beta1 = 0.9f, beta2 = 0.999f, eps = 1e-8f, weight_decay = 0;
+  float beta1 = 0.9f, beta2 = 0.999f, eps = 1e-8f;
+  float weight_decay = 0;      // of the parameters that decay and say no other
   float max_grad_norm = 1.0f;  // 0: no clipping
 };
 
@@ -30,7 +31,8 @@ struct UpdateSlice {
   Tensor weights;    // in the compute dtype; undefined in fp32, where master is the weights
   Tensor gradients;  // fp32
   std::vector<Tensor> state;  // in the order of UpdateRule::state()
-  bool decay = false;         // whether weight decay applies
+  float weight_decay = 0;
+  float lr_scale = 1;  // of the learning rate
 };
 
 class UpdateRule {

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -42,9 +43,14 @@ absl::StatusOr<std::string> SaveCheckpoint(FileSystem& fs, const std::string& di
                                            const CheckpointContents& contents, Engine& engine,
                                            Backend& backend, Stream& stream);
 
-// Reads the manifest and compares every file's size and checksum. DataLoss or NotFound, naming the
-// file.
-absl::StatusOr<CheckpointManifest> VerifyCheckpoint(const std::string& path);
+enum class Verification { kNone, kSize, kChecksum };
+// Of the recipe's word for it: "none", "size", "checksum".
+Verification ParseVerification(absl::string_view word);
+
+// Reads the manifest and compares every file's size and checksum, sizes alone, or nothing. DataLoss
+// or NotFound, naming the file.
+absl::StatusOr<CheckpointManifest> VerifyCheckpoint(const std::string& path,
+                                                    Verification how = Verification::kChecksum);
 
 // Reads the arrays of state into the engine: all that it has (an engine without training takes the
 // weights alone). Pieces of any cut are put together; a part that no piece holds, a tensor of
@@ -61,6 +67,11 @@ std::string CheckpointPath(const std::string& directory, int64_t step);
 // Removes all but the newest keep_latest_k, and never a multiple of keep_every (0: none is kept).
 absl::Status PruneCheckpoints(FileSystem& fs, const std::string& directory, int64_t keep_latest_k,
                               int64_t keep_every);
+// Removes the oldest that is neither the newest nor a multiple of keep_every, and returns its step;
+// none where there is no such.
+absl::StatusOr<std::optional<int64_t>> RemoveOldestCheckpoint(FileSystem& fs,
+                                                              const std::string& directory,
+                                                              int64_t keep_every);
 // What a killed process left half-written or half-removed. Only for the owner of the run's lock.
 absl::Status RemoveLeftovers(FileSystem& fs, const std::string& directory);
 

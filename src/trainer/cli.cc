@@ -94,6 +94,17 @@ absl::StatusOr<double> Arguments::GetDouble(absl::string_view flag, double other
       absl::StrCat("--", flag, ": \"", text, "\" is not a number from ", low, " to ", high));
 }
 
+absl::StatusOr<size_t> Arguments::GetChoice(absl::string_view flag,
+                                            const std::vector<std::string>& words) const {
+  const std::string given = Get(flag, words.front());
+  for (size_t i = 0; i < words.size(); ++i) {
+    if (words[i] == given) return i;
+  }
+  return absl::InvalidArgumentError(absl::StrCat("--", flag, " ", given, ": is not one of ",
+                                                 absl::StrJoin(words, ", "),
+                                                 DidYouMean(given, words)));
+}
+
 absl::StatusOr<Arguments> ParseArguments(const Verb& verb, absl::Span<const std::string> words) {
   Arguments arguments;
   bool flags_end = false;
@@ -107,6 +118,7 @@ absl::StatusOr<Arguments> ParseArguments(const Verb& verb, absl::Span<const std:
       flags_end = true;
       continue;
     }
+    if (word == "-n" && FindFlag(verb, "ranks") != nullptr) word = "--ranks";
     if (!absl::ConsumePrefix(&word, "--")) {
       return UnknownFlag(verb, word.substr(1));
     }
@@ -150,6 +162,8 @@ int ReportError(const absl::Status& status) {
     case absl::StatusCode::kOutOfRange:
     case absl::StatusCode::kAlreadyExists:
       return kExitBadInput;
+    case absl::StatusCode::kAborted:
+      return kExitPeerFailed;
     default:
       return kExitFailed;
   }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -27,11 +28,24 @@ class Arguments {
                                  int64_t high) const;
   absl::StatusOr<double> GetDouble(absl::string_view flag, double otherwise, double low,
                                    double high) const;
+  // The value of the word given; of the first choice where none was.
+  template <typename Value>
+  absl::StatusOr<Value> GetOneOf(absl::string_view flag,
+                                 const std::vector<std::pair<std::string, Value>>& choices) const {
+    std::vector<std::string> words;
+    for (const auto& [word, value] : choices) words.push_back(word);
+    const absl::StatusOr<size_t> choice = GetChoice(flag, words);
+    if (!choice.ok()) return choice.status();
+    return choices[*choice].second;
+  }
   const std::vector<std::string>& positionals() const { return positionals_; }
 
  private:
   friend absl::StatusOr<Arguments> ParseArguments(const struct Verb& verb,
                                                   absl::Span<const std::string> words);
+  absl::StatusOr<size_t> GetChoice(absl::string_view flag,
+                                   const std::vector<std::string>& words) const;
+
   std::vector<std::pair<std::string, std::string>> flags_;
   std::vector<std::string> positionals_;
 };
@@ -52,7 +66,7 @@ struct Verb {
 absl::StatusOr<Arguments> ParseArguments(const Verb& verb, absl::Span<const std::string> words);
 
 // Prints "error: MESSAGE" to stderr and returns kExitBadInput for InvalidArgument, NotFound,
-// FailedPrecondition, OutOfRange and AlreadyExists, else kExitFailed.
+// FailedPrecondition, OutOfRange and AlreadyExists, kExitPeerFailed for Aborted, else kExitFailed.
 int ReportError(const absl::Status& status);
 
 // Every verb is defined beside its work in trainer/verbs/*.cc as a function `Verb XxxVerb()` and

@@ -12,6 +12,7 @@
 #include "base/units.h"
 #include "trainer/nonfinite.h"
 #include "trainer/signals.h"
+#include "trainer/weights.h"
 
 namespace tranche {
 namespace {
@@ -41,9 +42,12 @@ TrainLoop::TrainLoop(const LoopParts& parts, CheckpointManifest start)
 
 absl::StatusOr<TrainLoop::End> TrainLoop::Run() {
   const int64_t total = state_.schedule.total_steps;
-  const int64_t interval = recipe_.checkpoint.interval;
+  const CheckpointRecipe& checkpoint = recipe_.checkpoint;
+  const std::string trigger = checkpoint.trigger_file.empty()
+                                  ? ""
+                                  : JoinPath(parts_.directory.path, checkpoint.trigger_file);
   const int64_t evaluation_interval = recipe_.validation.interval.value_or(0);
-  step_begin_ = Clock::now();
+  step_begin_ = last_save_ = Clock::now();
   while (enqueued_step_ < total) {
     if (StopAsked()) return Stop(absl::StrCat(StopSignal(), " came"));
     if (OutOfTime()) return Stop("training.max_time is nearly over");
@@ -53,14 +57,17 @@ absl::StatusOr<TrainLoop::End> TrainLoop::Run() {
 
     const bool evaluate = evaluation_interval > 0 && step % evaluation_interval == 0 &&
                           step < total && !parts_.validation.empty();
-    const bool triggered = FileExists(parts_.trigger_path);
-    const bool save = (interval > 0 && step % interval == 0 && step < total) || triggered;
+    const bool triggered = !trigger.empty() && FileExists(trigger) && !IsDirectory(trigger);
+    const bool save = (step < total && SaveIsDue(step)) || triggered;
     if (!evaluate && !save) continue;
     TRANCHE_RETURN_IF_ERROR(Drain());
     if (TooManyNonFinite()) break;
     if (evaluate) TRANCHE_RETURN_IF_ERROR(EvaluateAll());
     if (save && !StopAsked()) TRANCHE_RETURN_IF_ERROR(Save());
-    if (triggered) TRANCHE_RETURN_IF_ERROR(parts_.fs.RemoveAll(parts_.trigger_path));
+    if (saved_step_ == state_.step && checkpoint.export_hf == "every" && step < total) {
+      TRANCHE_RETURN_IF_ERROR(ExportStep());
+    }
+    if (triggered) TRANCHE_RETURN_IF_ERROR(parts_.fs.RemoveAll(trigger));
     step_begin_ = Clock::now();
   }
   TRANCHE_RETURN_IF_ERROR(Drain());
@@ -69,6 +76,14 @@ absl::StatusOr<TrainLoop::End> TrainLoop::Run() {
   TRANCHE_RETURN_IF_ERROR(EvaluateAll());
   if (saved_step_ != state_.step) TRANCHE_RETURN_IF_ERROR(Save());
   return End::kFinished;
+}
+
+bool TrainLoop::SaveIsDue(int64_t step) const {
+  const CheckpointRecipe& checkpoint = recipe_.checkpoint;
+  if (checkpoint.interval > 0 && step % checkpoint.interval == 0) return true;
+  if (checkpoint.save_first_step && step == 1) return true;
+  return checkpoint.interval_minutes &&
+         SecondsIn(Clock::now() - last_save_) >= 60 * *checkpoint.interval_minutes;
 }
 
 absl::StatusOr<TrainLoop::End> TrainLoop::Stop(const std::string& why) {
@@ -163,6 +178,17 @@ void TrainLoop::Report(StepReport report) {
   report.skipped_steps = state_.nonfinite_steps + state_.no_target_steps;
   report.eta_seconds = static_cast<double>(report.total_steps - report.step) * seconds_ /
                        static_cast<double>(steps_);
+  if (!said_too_fast_ && report.peak_flops > 0 &&
+      report.model_flops > report.seconds * report.peak_flops) {
+    said_too_fast_ = true;
+    bar_.Clear();
+    LogNote(absl::StrCat(
+        "step ", report.step, " was faster than ", FormatFlops(report.peak_flops), "/s, ",
+        recipe_.metrics.peak_tflops > 0
+            ? "which metrics.peak_tflops gives"
+            : "which matrix products reached before the run: something else had the cores then",
+        "; mfu is too high in these lines"));
+  }
   if (parts_.metrics != nullptr) parts_.metrics->Append(StepJson(report));
   const bool line = report.step % recipe_.metrics.log_interval == 0 ||
                     report.step == report.total_steps ||
@@ -221,18 +247,35 @@ absl::Status TrainLoop::EvaluateAll() {
   return absl::OkStatus();
 }
 
-// A full disk does not end a run that has good checkpoints and may find space again; it is an error
-// at the end, where there is no later try.
+// Where the recipe does not say else, a full disk does not end a run that has good checkpoints and
+// may find space again; it is an error at the end, where there is no later try.
 absl::Status TrainLoop::Save() {
-  const Clock::time_point begin = Clock::now();
+  const CheckpointRecipe& checkpoint = recipe_.checkpoint;
+  const std::string& directory = parts_.directory.checkpoints;
+  const int64_t keep_every = checkpoint.keep_every.value_or(0);
+  last_save_ = Clock::now();
   CheckpointContents contents;
   contents.manifest = state_;
   contents.recipe = PrintRecipe(recipe_);
   contents.config = ConfigText(parts_.setup.config_json);
-  const absl::StatusOr<std::string> path =
-      SaveCheckpoint(parts_.fs, parts_.checkpoint_directory, contents, parts_.session.engine(),
-                     parts_.session.backend(), parts_.session.stream());
+  const auto save = [&] {
+    return SaveCheckpoint(parts_.fs, directory, contents, parts_.session.engine(),
+                          parts_.session.backend(), parts_.session.stream());
+  };
   bar_.Clear();
+  absl::StatusOr<std::string> path = save();
+  while (absl::IsResourceExhausted(path.status()) &&
+         checkpoint.on_disk_full == "prune_then_continue") {
+    TRANCHE_ASSIGN_OR_RETURN(const std::optional<int64_t> removed,
+                             RemoveOldestCheckpoint(parts_.fs, directory, keep_every));
+    if (!removed) break;
+    LogWarning(absl::StrCat("the disk is full: ", CheckpointPath(directory, *removed),
+                            " was removed to make room for step ", state_.step));
+    path = save();
+  }
+  if (absl::IsResourceExhausted(path.status()) && checkpoint.on_disk_full == "error") {
+    return path.status();
+  }
   if (!path.ok()) {
     save_failure_ = std::string(path.status().message());
     LogWarning(save_failure_);
@@ -240,13 +283,29 @@ absl::Status TrainLoop::Save() {
   }
   save_failure_.clear();
   saved_step_ = state_.step;
-  last_save_seconds_ = SecondsIn(Clock::now() - begin);
+  last_save_seconds_ = SecondsIn(Clock::now() - last_save_);
   LogNote(absl::StrCat("checkpoint ", *path, " written in ", FormatSeconds(last_save_seconds_)));
   if (parts_.metrics != nullptr) {
     parts_.metrics->Append(absl::StrFormat(R"({"event":"checkpoint","step":%d,"seconds":%.3f})",
                                            state_.step, last_save_seconds_));
   }
-  return PruneCheckpoints(parts_.fs, parts_.checkpoint_directory, recipe_.checkpoint.keep_latest_k,
+  return PruneCheckpoints(parts_.fs, directory, checkpoint.keep_latest_k, keep_every);
+}
+
+// Without it the run is no worse: what goes wrong is said and the training goes on.
+absl::Status TrainLoop::ExportStep() {
+  const std::string& directory = parts_.directory.exports;
+  const std::string path = CheckpointPath(directory, state_.step);
+  const absl::Status status = ReplaceFolder(parts_.fs, path, [&](const std::string& folder) {
+    return ExportModel(parts_.fs, parts_.setup, parts_.session.engine(), parts_.session.backend(),
+                       parts_.session.stream(), folder);
+  });
+  if (!status.ok()) {
+    LogWarning(absl::StrCat("no export of step ", state_.step, ": ", status.message()));
+    return absl::OkStatus();
+  }
+  LogNote(absl::StrCat("model written to ", path));
+  return PruneCheckpoints(parts_.fs, directory, recipe_.checkpoint.keep_latest_k,
                           recipe_.checkpoint.keep_every.value_or(0));
 }
 

@@ -19,6 +19,7 @@
 #include "trainer/evaluate.h"
 #include "trainer/metrics.h"
 #include "trainer/rehearsal.h"
+#include "trainer/run_directory.h"
 #include "trainer/session.h"
 #include "trainer/step_line.h"
 
@@ -38,9 +39,8 @@ struct LoopParts {
   FlopCounter& flops;
   FileSystem& fs;
   MetricsLog* metrics;  // null: no metrics.jsonl
-  std::string checkpoint_directory;
-  std::string trigger_path;  // a file that asks for a checkpoint when it appears
-  double peak_flops = 0;     // measured, per second
+  const RunDirectory& directory;
+  double peak_flops = 0;  // per second: what mfu is a share of
   int64_t arena_bytes = 0;
   std::chrono::steady_clock::time_point process_start;
 };
@@ -76,7 +76,9 @@ class TrainLoop {
   void Report(StepReport report);
   absl::Status NoteNonFinite(const Pending& pending);
   absl::Status EvaluateAll();
+  bool SaveIsDue(int64_t step) const;
   absl::Status Save();
+  absl::Status ExportStep();
   bool OutOfTime() const;
   bool TooManyNonFinite() const;
   absl::StatusOr<End> Stop(const std::string& why);
@@ -87,10 +89,11 @@ class TrainLoop {
   int64_t enqueued_step_;
   int64_t saved_step_;
   std::optional<Pending> pending_;
-  Clock::time_point step_begin_;
+  Clock::time_point step_begin_, last_save_;
   double seconds_ = 0, model_flops_ = 0, last_step_seconds_ = 0, last_save_seconds_ = 0;
   int64_t tokens_ = 0, steps_ = 0;
   std::string save_failure_;
+  bool said_too_fast_ = false;
   ProgressBar bar_;
 };
 

@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -62,6 +63,21 @@ void PrintHelp(const std::vector<Verb>& verbs) {
   std::fputs(text.c_str(), stdout);
 }
 
+// Lines of at most 100 columns where words allow it, all but the first indented.
+std::string Wrap(absl::string_view text, size_t indent) {
+  std::string wrapped;
+  size_t column = indent;
+  for (const absl::string_view word : absl::StrSplit(text, ' ')) {
+    if (column > indent && column + word.size() > 100) {
+      wrapped += absl::StrCat("\n", std::string(indent, ' '));
+      column = indent;
+    }
+    absl::StrAppend(&wrapped, column > indent ? " " : "", word);
+    column += word.size() + 1;
+  }
+  return wrapped;
+}
+
 void PrintHelp(const Verb& verb) {
   std::string text =
       absl::StrCat("usage: tranche ", verb.name, " ", verb.usage, "\n\n", verb.summary, "\n");
@@ -74,7 +90,7 @@ void PrintHelp(const Verb& verb) {
   if (!names.empty()) text += "\n";
   for (size_t i = 0; i < names.size(); ++i) {
     absl::StrAppendFormat(&text, "  %-*s  %s\n", static_cast<int>(width), names[i],
-                          verb.flags[i].help);
+                          Wrap(verb.flags[i].help, width + 4));
   }
   absl::StrAppend(&text, "\nexample:\n  ", verb.example, "\n");
   std::fputs(text.c_str(), stdout);

@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "trainer/recipe.h"
 #include "trainer/recipe_fields.h"
+#include "trainer/run_directory.h"
 
 namespace tranche {
 namespace {
@@ -38,7 +39,7 @@ class Checker {
   // No fault so far in the key or inside it.
   bool Sound(const std::string& key) const {
     return absl::c_none_of(faulty_, [&](const std::string& bad) {
-      return bad == key || absl::StartsWith(bad, key + "[");
+      return bad == key || absl::StartsWith(bad, key + "[") || absl::StartsWith(bad, key + ".");
     });
   }
   void Fault(const std::string& key, absl::string_view what) {
@@ -120,9 +121,16 @@ void Checker::CheckBatch() {
 }
 
 void Checker::CheckOptimizer() {
-  if (Sound("optimizer.betas") && recipe_.optimizer.betas.size() != 2) {
-    Fault("optimizer.betas", absl::StrCat("holds ", recipe_.optimizer.betas.size(),
-                                          " numbers; write two: [0.9, 0.95]"));
+  const OptimizerRecipe& optimizer = recipe_.optimizer;
+  if (Sound("optimizer.betas") && optimizer.betas.size() != 2) {
+    Fault("optimizer.betas",
+          absl::StrCat("holds ", optimizer.betas.size(), " numbers; write two: [0.9, 0.95]"));
+  }
+  for (size_t i = 0; i < optimizer.param_groups.size(); ++i) {
+    const ParamGroup& group = optimizer.param_groups[i];
+    const std::string key = absl::StrCat("optimizer.param_groups[", i, "]");
+    if (!group.lr_scale && !group.weight_decay && Sound(key))
+      Fault(key, "has no effect: it gives neither lr_scale nor weight_decay");
   }
 }
 
@@ -207,6 +215,14 @@ void Checker::CheckCheckpoint() {
           absl::StrCat("contradiction: ", *checkpoint.keep_every,
                        " is no multiple of checkpoint.interval = ", checkpoint.interval,
                        ", so no checkpoint would ever be kept by it"));
+  }
+  const std::string& trigger = checkpoint.trigger_file;
+  if (trigger == "." || trigger == ".." || absl::StrContains(trigger, "/")) {
+    Fault("checkpoint.trigger_file",
+          absl::StrCat(TomlString(trigger), " is no file name; it stands in run.output_dir"));
+  } else if (absl::c_linear_search(kRunFiles, trigger)) {
+    Fault("checkpoint.trigger_file",
+          absl::StrCat(TomlString(trigger), " is a name that the run itself writes; take another"));
   }
   for (const char* key : {"run.output_dir", "checkpoint.resume"}) {
     const std::string& value =
@@ -303,7 +319,7 @@ std::map<std::string, std::string> IneffectiveKeys(const Recipe& recipe) {
   add(schedule == "constant", {"lr_scheduler.min_lr_ratio"},
       "name = \"constant\" never lowers the rate");
   add(recipe.checkpoint.interval == 0, {"checkpoint.keep_every"},
-      "interval = 0 saves at the end only");
+      "interval = 0 saves at no particular steps");
   add(recipe.checkpoint.export_hf == "never", {"checkpoint.max_shard_size"},
       "export_hf = \"never\"");
   return keys;

@@ -46,6 +46,8 @@ std::string AllowedText(const Rule& rule) {
     return "a time with its units, such as \"71h30m\" or \"90s\"";
   } else if constexpr (std::is_same_v<T, std::vector<double>>) {
     return absl::StrCat("a list of numbers, each", RangeText(rule));
+  } else if constexpr (std::is_same_v<T, std::vector<std::string>>) {
+    return absl::StrCat("a list of ", absl::StrJoin(rule.allowed, ", "));
   } else if constexpr (std::is_same_v<T, nlohmann::ordered_json>) {
     return "a table of config.json's keys";
   } else if constexpr (std::is_same_v<T, std::string>) {
@@ -67,6 +69,7 @@ std::string ToToml(const Bytes& value);
 std::string ToToml(const Seconds& value);
 inline std::string ToToml(const nlohmann::ordered_json& value) { return TomlFromJson(value); }
 std::string ToToml(const std::vector<double>& values);
+std::string ToToml(const std::vector<std::string>& values);
 
 // Writes the fields of an element of a list as an inline table.
 struct InlineTableWriter {

@@ -1,394 +1,32 @@
-// From TOML to the structs: one visitor that decodes every field and collects every fault.
+// Loading a recipe: the text decoded, --set applied over it, what follows from its values filled
+// in, everything checked, and all faults told at once.
+#include <unistd.h>
+
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdlib>
 #include <ctime>
-#include <filesystem>
 #include <limits>
-#include <unistd.h>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
-#include "absl/strings/strip.h"
 #include "base/file.h"
 #include "base/status.h"
-#include "base/text.h"
-#include "base/units.h"
-#include "model/model_config.h"
 #include "trainer/recipe.h"
+#include "trainer/recipe_decode.h"
 #include "trainer/recipe_fields.h"
 #include "trainer/recipe_toml.h"
 
 namespace tranche {
 namespace {
 
-using Kind = TomlValue::Kind;
-
 constexpr size_t kMaxFaults = 100;
-
-std::string ResolvePath(absl::string_view path, absl::string_view folder) {
-  return std::filesystem::path(JoinPath(folder, path)).lexically_normal().string();
-}
-
-std::string CurrentFolder() {
-  std::error_code ignored;
-  return std::filesystem::current_path(ignored).string();
-}
-
-class Decoder {
- public:
-  Decoder(const TomlValue& root, const std::string& source, Recipe* recipe)
-      : root_(root),
-        source_(source),
-        folder_(ResolvePath(DirName(source), CurrentFolder())),
-        recipe_(recipe) {}
-
-  template <typename S>
-  void Section(absl::string_view name, S& section, absl::string_view) {
-    sections_.emplace_back(name);
-    const TomlValue* table = root_.Find(name);
-    if (table != nullptr && table->kind != Kind::kTable) {
-      Fault(*table, std::string(name),
-            absl::StrCat("is ", TomlKindName(*table), "; write a section [", name, "]"));
-      return;
-    }
-    DecodeTable(std::string(name), table, section);
-  }
-
-  void ReportUnknownSections();
-  void Fault(const TomlValue& at, const std::string& key, absl::string_view what) {
-    Fault(at.line, at.where, key, what);
-  }
-  void Fault(int line, const std::string& where, const std::string& key, absl::string_view what) {
-    faults_.push_back({line, where, key, std::string(what)});
-  }
-  std::vector<RecipeFault>& faults() { return faults_; }
-
- private:
-  // Decodes the fields of one table. Its VisitFields calls come back to operator() and Rest.
-  struct Fields {
-    Decoder* decoder;
-    std::string prefix;
-    const TomlValue* table;  // null where the section is absent
-    std::vector<std::string> known;
-    nlohmann::ordered_json* rest = nullptr;
-
-    template <typename T>
-    void operator()(absl::string_view name, T& member, absl::string_view, const Rule& rule) {
-      known.emplace_back(name);
-      const std::string key = absl::StrCat(prefix, ".", name);
-      const TomlValue* value = table == nullptr ? nullptr : table->Find(name);
-      if (value == nullptr) {
-        if (rule.required) decoder->Missing(table, key, AllowedText<T>(rule));
-        return;
-      }
-      decoder->recipe_->origins[key] = value->where;
-      decoder->Decode(*value, key, rule, &member);
-    }
-    void Rest(nlohmann::ordered_json& member, absl::string_view) { rest = &member; }
-  };
-
-  template <typename S>
-  void DecodeTable(const std::string& prefix, const TomlValue* table, S& section) {
-    Fields fields{this, prefix, table};
-    S::VisitFields(section, fields);
-    if (table == nullptr) return;
-    for (const auto& [name, value] : table->entries) {
-      if (absl::c_linear_search(fields.known, name)) continue;
-      if (fields.rest != nullptr) {
-        DecodeConfigKey(value, absl::StrCat(prefix, ".", name), name, fields.rest);
-      } else {
-        UnknownKey(value, prefix, name, fields.known);
-      }
-    }
-  }
-
-  void Missing(const TomlValue* table, const std::string& key, const std::string& allowed);
-  void UnknownKey(const TomlValue& value, const std::string& prefix, const std::string& name,
-                  const std::vector<std::string>& known);
-  void DecodeConfigKey(const TomlValue& value, const std::string& key, const std::string& name,
-                       nlohmann::ordered_json* object);
-
-  bool WrongType(const TomlValue& value, const std::string& key, const std::string& allowed) {
-    Fault(value, key, absl::StrCat(TomlShort(value), " is not ", allowed));
-    return false;
-  }
-  bool InRange(const TomlValue& value, double number, const std::string& key, const Rule& rule,
-               const std::string& allowed);
-
-  bool Decode(const TomlValue& value, const std::string& key, const Rule& rule, bool* out);
-  bool Decode(const TomlValue& value, const std::string& key, const Rule& rule, int64_t* out);
-  bool Decode(const TomlValue& value, const std::string& key, const Rule& rule, double* out);
-  bool Decode(const TomlValue& value, const std::string& key, const Rule& rule, std::string* out);
-  bool Decode(const TomlValue& value, const std::string& key, const Rule& rule, Bytes* out);
-  bool Decode(const TomlValue& value, const std::string& key, const Rule& rule, Seconds* out);
-  bool Decode(const TomlValue& value, const std::string& key, const Rule& rule,
-              nlohmann::ordered_json* out);
-  bool Decode(const TomlValue& value, const std::string& key, const Rule& rule,
-              std::vector<double>* out);
-  template <typename T>
-  bool Decode(const TomlValue& value, const std::string& key, const Rule& rule,
-              std::optional<T>* out) {
-    T decoded{};
-    if (!Decode(value, key, rule, &decoded)) return false;
-    *out = std::move(decoded);
-    return true;
-  }
-  template <typename T>
-  requires HasFields<T>
-  bool Decode(const TomlValue& value, const std::string& key, const Rule& rule,
-              std::vector<T>* out) {
-    if (value.kind != Kind::kArray) return WrongType(value, key, AllowedText<std::vector<T>>(rule));
-    for (size_t i = 0; i < value.items.size(); ++i) {
-      const std::string item_key = absl::StrCat(key, "[", i, "]");
-      if (value.items[i].kind != Kind::kTable) {
-        WrongType(value.items[i], item_key, "a table");
-        continue;
-      }
-      recipe_->origins[item_key] = value.items[i].where;
-      DecodeTable(item_key, &value.items[i], out->emplace_back());
-    }
-    return true;
-  }
-
-  // Replaces ${VAR}; false where one is not defined.
-  bool Expand(const TomlValue& value, const std::string& key, std::string* text);
-
-  const TomlValue& root_;
-  const std::string source_;
-  const std::string folder_;
-  Recipe* recipe_;
-  std::vector<std::string> sections_;
-  std::vector<RecipeFault> faults_;
-};
-
-// A key that Tranche has elsewhere, or that another trainer has, is worth more than the nearest
-// spelling.
-void Decoder::UnknownKey(const TomlValue& value, const std::string& prefix, const std::string& name,
-                         const std::vector<std::string>& known) {
-  const std::string key = prefix.empty() ? name : absl::StrCat(prefix, ".", name);
-  if (const std::string hint = ForeignNameHint(name); !hint.empty()) {
-    Fault(value, key, absl::StrCat("unknown key; Tranche's recipe says ", hint));
-    return;
-  }
-  for (const SectionKeys& section : AllRecipeKeys()) {
-    if (section.section != prefix && absl::c_linear_search(section.keys, name)) {
-      Fault(value, key,
-            absl::StrCat("unknown key here; it stands in section [", section.section, "]"));
-      return;
-    }
-  }
-  const std::string nearest = DidYouMean(name, known);
-  Fault(value, key,
-        absl::StrCat("unknown key", nearest.empty() && !known.empty()
-                                        ? absl::StrCat("; allowed: ", absl::StrJoin(known, ", "))
-                                        : nearest));
-}
-
-void Decoder::ReportUnknownSections() {
-  for (const auto& [name, value] : root_.entries) {
-    if (absl::c_linear_search(sections_, name)) continue;
-    if (value.kind != Kind::kTable && value.kind != Kind::kArray) {
-      UnknownKey(value, "", name, {});
-      continue;
-    }
-    const std::string hint = ForeignNameHint(name);
-    const std::string nearest = DidYouMean(name, sections_);
-    Fault(
-        value, name,
-        absl::StrCat("unknown section",
-                     !hint.empty()     ? absl::StrCat("; Tranche's recipe says ", hint)
-                     : nearest.empty() ? absl::StrCat("; allowed: ", absl::StrJoin(sections_, ", "))
-                                       : nearest));
-  }
-}
-
-void Decoder::Missing(const TomlValue* table, const std::string& key, const std::string& allowed) {
-  const int line = table == nullptr ? 1 : table->line;
-  const std::string where = table == nullptr ? absl::StrCat(source_, ":1") : table->where;
-  Fault(line, where, key, absl::StrCat("is missing; write ", allowed));
-}
-
-void Decoder::DecodeConfigKey(const TomlValue& value, const std::string& key,
-                              const std::string& name, nlohmann::ordered_json* object) {
-  const std::vector<std::string> known = ModelConfigKeys("");
-  if (!absl::c_linear_search(known, name)) {
-    UnknownKey(value, key.substr(0, key.size() - name.size() - 1), name, known);
-    return;
-  }
-  recipe_->origins[key] = value.where;
-  auto json = TomlToJson(value);
-  if (json.ok()) {
-    (*object)[name] = *std::move(json);
-  } else {
-    Fault(value, key, json.status().message());
-  }
-}
-
-bool Decoder::Decode(const TomlValue& value, const std::string& key, const Rule& rule,
-                     nlohmann::ordered_json* out) {
-  if (value.kind != Kind::kTable)
-    return WrongType(value, key, AllowedText<nlohmann::ordered_json>(rule));
-  for (const auto& [name, entry] : value.entries)
-    DecodeConfigKey(entry, absl::StrCat(key, ".", name), name, out);
-  return true;
-}
-
-bool Decoder::InRange(const TomlValue& value, double number, const std::string& key,
-                      const Rule& rule, const std::string& allowed) {
-  const bool low = rule.above_low ? number > rule.low : number >= rule.low;
-  const bool high = rule.below_high ? number < rule.high : number <= rule.high;
-  if (std::isfinite(number) && low && high) return true;
-  Fault(value, key, absl::StrCat(TomlShort(value), " is out of range; allowed: ", allowed));
-  return false;
-}
-
-bool Decoder::Decode(const TomlValue& value, const std::string& key, const Rule& rule, bool* out) {
-  if (value.kind != Kind::kBool) return WrongType(value, key, AllowedText<bool>(rule));
-  *out = value.flag;
-  return true;
-}
-
-bool Decoder::Decode(const TomlValue& value, const std::string& key, const Rule& rule,
-                     int64_t* out) {
-  const std::string allowed = AllowedText<int64_t>(rule);
-  const bool whole =
-      value.kind == Kind::kInteger ||  // 28e9 is a float to TOML and a whole number to people
-      (value.kind == Kind::kFloat && value.number == std::floor(value.number) &&
-       std::abs(value.number) < 0x1p53);
-  if (!whole) return WrongType(value, key, allowed);
-  if (!InRange(value, value.number, key, rule, allowed)) return false;
-  *out = value.kind == Kind::kInteger ? value.integer : static_cast<int64_t>(value.number);
-  return true;
-}
-
-bool Decoder::Decode(const TomlValue& value, const std::string& key, const Rule& rule,
-                     double* out) {
-  const std::string allowed = AllowedText<double>(rule);
-  if (value.kind != Kind::kInteger && value.kind != Kind::kFloat)
-    return WrongType(value, key, allowed);
-  if (!InRange(value, value.number, key, rule, allowed)) return false;
-  *out = value.number;
-  return true;
-}
-
-bool Decoder::Expand(const TomlValue& value, const std::string& key, std::string* text) {
-  std::string out;
-  absl::string_view rest = *text;
-  while (!rest.empty()) {
-    if (absl::ConsumePrefix(&rest, "$${")) {
-      out += "${";
-    } else if (absl::ConsumePrefix(&rest, "${")) {
-      const size_t close = rest.find('}');
-      const std::string name(rest.substr(0, close));
-      const char* found = close == absl::string_view::npos ? nullptr : std::getenv(name.c_str());
-      if (found == nullptr || FindInvalidUtf8(found)) {
-        Fault(value, key,
-              close == absl::string_view::npos ? "${ without }"
-              : found == nullptr
-                  ? absl::StrCat("the environment variable ", name, " of ${", name,
-                                 "} is not defined")
-                  : absl::StrCat("the environment variable ", name, " is not valid UTF-8"));
-        return false;
-      }
-      out += found;
-      rest.remove_prefix(close + 1);
-    } else {
-      out += rest[0];
-      rest.remove_prefix(1);
-    }
-  }
-  *text = std::move(out);
-  return true;
-}
-
-bool Decoder::Decode(const TomlValue& value, const std::string& key, const Rule& rule,
-                     std::string* out) {
-  const bool typed_bare = value.kind != Kind::kString && value.kind != Kind::kArray &&
-                          value.kind != Kind::kTable &&
-                          !value.typed.empty();  // --set run.name=7 means the text
-  if (value.kind != Kind::kString && !typed_bare)
-    return WrongType(value, key, AllowedText<std::string>(rule));
-  std::string text = typed_bare ? value.typed : value.text;
-  if (!Expand(value, key, &text)) return false;
-  if (text.find('\0') != std::string::npos) {
-    Fault(value, key, "holds a NUL character");
-    return false;
-  }
-  if (absl::c_linear_search(rule.allowed, text)) {
-    *out = std::move(text);
-    return true;
-  }
-  if (rule.is_path) {
-    *out = text.empty() ? text : ResolvePath(text, value.line == 0 ? CurrentFolder() : folder_);
-    return true;
-  }
-  if (!rule.allowed.empty()) {
-    Fault(value, key,
-          absl::StrCat(TomlShort(value), " is not allowed; allowed: ",
-                       absl::StrJoin(rule.allowed, ", "), DidYouMean(text, rule.allowed)));
-    return false;
-  }
-  *out = std::move(text);
-  return true;
-}
-
-bool Decoder::Decode(const TomlValue& value, const std::string& key, const Rule& rule, Bytes* out) {
-  if (value.kind != Kind::kString) {
-    if (value.kind != Kind::kInteger && value.kind != Kind::kFloat)
-      return WrongType(value, key, AllowedText<Bytes>(rule));
-    Fault(value, key,
-          absl::StrCat(TomlShort(value), " has no unit; write ", AllowedText<Bytes>(rule)));
-    return false;
-  }
-  std::string text = value.text;
-  if (!Expand(value, key, &text)) return false;
-  const auto bytes = ParseBytes(text);
-  if (!bytes.ok()) {
-    Fault(value, key, bytes.status().message());
-    return false;
-  }
-  out->value = *bytes;
-  return InRange(value, static_cast<double>(*bytes), key, rule, "more than 0 bytes");
-}
-
-bool Decoder::Decode(const TomlValue& value, const std::string& key, const Rule& rule,
-                     Seconds* out) {
-  if (value.kind != Kind::kString) {
-    if (value.kind != Kind::kInteger && value.kind != Kind::kFloat)
-      return WrongType(value, key, AllowedText<Seconds>(rule));
-    Fault(value, key,
-          absl::StrCat(TomlShort(value), " has no unit; write ", AllowedText<Seconds>(rule)));
-    return false;
-  }
-  std::string text = value.text;
-  if (!Expand(value, key, &text)) return false;
-  const auto seconds = ParseSeconds(text);
-  if (!seconds.ok()) {
-    Fault(value, key, seconds.status().message());
-    return false;
-  }
-  out->value = *seconds;
-  return InRange(value, *seconds, key, rule, "more than 0 seconds");
-}
-
-bool Decoder::Decode(const TomlValue& value, const std::string& key, const Rule& rule,
-                     std::vector<double>* out) {
-  const std::string allowed = AllowedText<std::vector<double>>(rule);
-  if (value.kind != Kind::kArray) return WrongType(value, key, allowed);
-  std::vector<double> numbers(value.items.size());
-  for (size_t i = 0; i < numbers.size(); ++i) {
-    if (!Decode(value.items[i], absl::StrCat(key, "[", i, "]"), rule, &numbers[i])) return false;
-  }
-  *out = std::move(numbers);
-  return true;
-}
 
 // A length or warm-up given by --set replaces the file's, in whichever unit that was given.
 void DropOverridden(TomlValue* root, absl::string_view section,
@@ -410,7 +48,7 @@ void DropOverridden(TomlValue* root, absl::string_view section,
 
 // "1ep", "28e9tok", "7121steps" -> max_epochs, max_tokens, max_steps, under the origin of
 // `duration`.
-void ResolveDuration(Recipe* recipe, Decoder* decoder) {
+void ResolveDuration(Recipe* recipe, RecipeDecoder* decoder) {
   TrainingRecipe& training = recipe->training;
   if (!training.duration) return;
   const std::string origin = recipe->Origin("training.duration");
@@ -448,7 +86,7 @@ void ResolveDuration(Recipe* recipe, Decoder* decoder) {
   training.duration.reset();
 }
 
-void ResolveNames(Recipe* recipe, Decoder* decoder, bool output_dir_is_default) {
+void ResolveNames(Recipe* recipe, RecipeDecoder* decoder, bool output_dir_is_default) {
   const char* slurm_job = std::getenv("SLURM_JOB_ID");
   const std::string job = slurm_job != nullptr ? slurm_job : absl::StrCat(getpid());
   std::array<char, 16> date{};
@@ -514,7 +152,7 @@ absl::StatusOr<Recipe> ParseRecipe(absl::string_view text, const std::string& so
                                    absl::Span<const std::string> sets, RecipeFiles files) {
   TRANCHE_ASSIGN_OR_RETURN(TomlValue root, ParseToml(text, source));
   Recipe recipe;
-  Decoder decoder(root, source, &recipe);
+  RecipeDecoder decoder(root, source, &recipe);
   for (const std::string& set : sets) {
     const absl::Status status = ApplySet(set, &root);
     if (!status.ok()) decoder.Fault(0, "--set", "", status.message());

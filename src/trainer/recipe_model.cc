@@ -10,7 +10,10 @@
 #include "base/json.h"
 #include "base/status.h"
 #include "base/text.h"
+#include "model/hf_folder.h"
 #include "model/model_config.h"
+#include "model/param_spec.h"
+#include "trainer/param_updates.h"
 #include "trainer/recipe.h"
 #include "trainer/recipe_fields.h"
 
@@ -31,7 +34,7 @@ absl::StatusOr<nlohmann::ordered_json> RecipeModelConfig(const Recipe& recipe) {
   const ModelRecipe& model = recipe.model;
   if (model.path.empty()) return model.config;
   const std::string path = JoinPath(model.path, "config.json");
-  TRANCHE_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
+  TRANCHE_ASSIGN_OR_RETURN(const std::string text, ReadModelText(path));
   TRANCHE_ASSIGN_OR_RETURN(nlohmann::ordered_json config, ParseOrderedJson(text, path));
   if (!config.is_object())
     return absl::InvalidArgumentError(absl::StrCat(path, ": must hold a JSON object"));
@@ -86,6 +89,19 @@ void CheckModelConfig(const Recipe& recipe, const std::vector<std::string>& faul
           absl::StrCat("contradiction: ", TomlString(recipe.data.objective),
                        ", and a model of type \"", config->model_type, "\" is trained with \"",
                        config->head == HeadKind::kMasked ? "mlm" : "clm", "\""));
+  }
+  std::vector<ParamSpec> specs;
+  if (!recipe.optimizer.param_groups.empty()) specs = BuildParamSpecs(*config);
+  for (size_t i = 0; i < recipe.optimizer.param_groups.size(); ++i) {
+    const std::string& pattern = recipe.optimizer.param_groups[i].match;
+    const auto matches = [&](const ParamSpec& spec) { return MatchesParam(pattern, spec.name); };
+    const std::string key = absl::StrCat("optimizer.param_groups[", i, "].match");
+    if (!sound(key) || absl::c_any_of(specs, matches)) continue;
+    std::vector<std::string> names;
+    for (const ParamSpec& spec : specs) names.push_back(spec.name);
+    fault(key, absl::StrCat(TomlString(pattern), " matches no parameter of the model",
+                            DidYouMean(pattern, names), "; they are called ", specs.front().name,
+                            ", ", specs[specs.size() / 2].name, ", ..."));
   }
   if (recipe.data.next_sentence && !config->next_sentence_head) {
     fault("data.next_sentence",

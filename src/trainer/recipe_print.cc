@@ -34,7 +34,9 @@ class Printer {
   template <typename T>
   void operator()(absl::string_view name, const T& value, absl::string_view, const Rule&) {
     const std::string key = absl::StrCat(section_, ".", name);
-    if (ineffective_.count(key) > 0 || IsEmpty(value)) return;
+    if (ineffective_.count(key) > 0) return;
+    // Where nothing was asked for; an empty value that was given replaces a default.
+    if (IsEmpty(value) && recipe_.origins.count(key) == 0) return;
     Line(name, ToToml(value), recipe_.Origin(key));
   }
 
@@ -47,7 +49,6 @@ class Printer {
   std::string text() && { return std::move(text_); }
 
  private:
-  // "Not asked for": what the recipe would leave out.
   template <typename T>
   static bool IsEmpty(const T& value) {
     if constexpr (IsOptional<T>::value) {
@@ -171,13 +172,19 @@ std::string ToToml(const Seconds& value) {
       absl::string_view(buffer.data(), static_cast<size_t>(end - buffer.data())), "s"));
 }
 
-std::string ToToml(const std::vector<double>& values) {
+namespace {
+template <typename T>
+std::string ListToToml(const std::vector<T>& values) {
   return absl::StrCat(
       "[",
       absl::StrJoin(values, ", ",
-                    [](std::string* out, double value) { out->append(TomlNumber(value)); }),
+                    [](std::string* out, const T& value) { out->append(ToToml(value)); }),
       "]");
 }
+}  // namespace
+
+std::string ToToml(const std::vector<double>& values) { return ListToToml(values); }
+std::string ToToml(const std::vector<std::string>& values) { return ListToToml(values); }
 
 const std::vector<SectionKeys>& AllRecipeKeys() {
   static const auto* keys = [] {

@@ -18,6 +18,7 @@
 #include "trainer/loop.h"
 #include "trainer/matmul_peak.h"
 #include "trainer/memory_use.h"
+#include "trainer/run_directory.h"
 #include "trainer/run_lock.h"
 #include "trainer/run_plan.h"
 #include "trainer/saved_model.h"
@@ -63,21 +64,9 @@ void PrintData(const Loaders& loaders) {
   for (const ValidationLoader& set : loaders.validation) print(set.name, *set.loader);
 }
 
-// The folders and files of one run.
-struct RunDirectory {
-  explicit RunDirectory(const std::string& path)
-      : path(path),
-        checkpoints(JoinPath(path, "checkpoints")),
-        metrics(JoinPath(path, "metrics.jsonl")),
-        resolved(JoinPath(path, "resolved.toml")),
-        exported(JoinPath(path, "export")),
-        trigger(JoinPath(path, "checkpoint_now")) {}
-  std::string path, checkpoints, metrics, resolved, exported, trigger;
-};
-
 absl::Status RemoveEarlierRun(FileSystem& fs, const RunDirectory& directory) {
-  for (const std::string& path :
-       {directory.checkpoints, directory.metrics, directory.resolved, directory.exported}) {
+  for (const std::string& path : {directory.checkpoints, directory.metrics, directory.resolved,
+                                  directory.exported, directory.exports}) {
     if (FileExists(path)) LogNote(absl::StrCat("--overwrite: removing ", path));
     TRANCHE_RETURN_IF_ERROR(fs.RemoveAll(path));
   }
@@ -103,12 +92,9 @@ absl::StatusOr<Device> MakeDevice(const RunSetup& setup, int64_t bytes, int thre
 
 absl::Status Export(FileSystem& fs, const RunSetup& setup, Session& session,
                     const std::string& directory) {
-  const std::string fresh = directory + ".new";
-  TRANCHE_RETURN_IF_ERROR(fs.RemoveAll(fresh));
-  TRANCHE_RETURN_IF_ERROR(
-      ExportModel(fs, setup, session.engine(), session.backend(), session.stream(), fresh));
-  TRANCHE_RETURN_IF_ERROR(fs.RemoveAll(directory));
-  TRANCHE_RETURN_IF_ERROR(fs.Rename(fresh, directory));
+  TRANCHE_RETURN_IF_ERROR(ReplaceFolder(fs, directory, [&](const std::string& folder) {
+    return ExportModel(fs, setup, session.engine(), session.backend(), session.stream(), folder);
+  }));
   LogNote(absl::StrCat("model written to ", directory));
   return absl::OkStatus();
 }
@@ -119,15 +105,40 @@ absl::StatusOr<ExitCode> FinishedRun(FileSystem& fs, const RunSetup& setup, cons
   std::printf("already complete: %s is of step %d of %d\n", start.checkpoint.c_str(),
               static_cast<int>(start.manifest.step),
               static_cast<int>(start.manifest.schedule.total_steps));
-  if (setup.recipe.checkpoint.export_hf == "last" && !FileExists(directory.exported)) {
+  if (setup.recipe.checkpoint.export_hf != "never" && !FileExists(directory.exported)) {
     const SavedModel model{start.checkpoint, setup.recipe};
     TRANCHE_RETURN_IF_ERROR(ExportCheckpoint(fs, model, directory.exported));
   }
   return kExitDone;
 }
 
-void PrintSummary(const TrainLoop& loop, const Rehearsal& plan, const Arena& arena, double peak,
-                  int64_t resident_beyond) {
+// What the run's arithmetic is a share of, and who says so.
+struct Yardstick {
+  double flops = 0;  // per second
+  std::string source;
+};
+
+absl::StatusOr<Yardstick> TakeYardstick(const RunSetup& setup, int threads) {
+  const double given = setup.recipe.metrics.peak_tflops;
+  if (given > 0) return Yardstick{given * 1e12, "of metrics.peak_tflops"};
+  Yardstick yardstick{0, "that matrix products reached here before the run"};
+  TRANCHE_ASSIGN_OR_RETURN(yardstick.flops, MeasureMatMulPeak(setup.engine.dtype, threads));
+  return yardstick;
+}
+
+// Before the run another process may have had the cores: what is measured again after it counts
+// where it is more.
+absl::Status TakeYardstickAgain(const RunSetup& setup, int threads, Yardstick* yardstick) {
+  if (setup.recipe.metrics.peak_tflops > 0) return absl::OkStatus();
+  TRANCHE_ASSIGN_OR_RETURN(const double now, MeasureMatMulPeak(setup.engine.dtype, threads));
+  if (now <= yardstick->flops) return absl::OkStatus();
+  *yardstick = {now, absl::StrCat("that matrix products reached here after the run (before it ",
+                                  FormatFlops(yardstick->flops), "/s)")};
+  return absl::OkStatus();
+}
+
+void PrintSummary(const TrainLoop& loop, const Rehearsal& plan, const Arena& arena,
+                  const Yardstick& yardstick, int64_t resident_beyond) {
   const CheckpointManifest& state = loop.state();
   const double seconds = loop.trained_seconds();
   std::printf("\nsteps        %d of %d; skipped: %d not finite, %d without a target\n",
@@ -139,8 +150,11 @@ void PrintSummary(const TrainLoop& loop, const Rehearsal& plan, const Arena& are
                 FormatInteger(loop.trained_tokens()).c_str(), FormatSeconds(seconds).c_str(),
                 FormatCount(static_cast<double>(loop.trained_tokens()) / seconds).c_str(),
                 FormatFlops(rate).c_str());
-    std::printf(", %.0f%% of the %s/s that matrix products reach here\n", 100 * rate / peak,
-                FormatFlops(peak).c_str());
+    const std::string share = rate > yardstick.flops
+                                  ? "more than 100%"
+                                  : absl::StrFormat("%.0f%%", 100 * rate / yardstick.flops);
+    std::printf(", %s of the %s/s %s\n", share.c_str(), FormatFlops(yardstick.flops).c_str(),
+                yardstick.source.c_str());
   }
   std::printf("memory       planned %s bytes, used %s; %s resident beyond them\n",
               FormatInteger(plan.peak_bytes).c_str(), FormatInteger(arena.peak()).c_str(),
@@ -171,10 +185,11 @@ CheckpointManifest AtStepZero(const RunSetup& setup, const std::string& data_fin
 
 absl::StatusOr<ExitCode> RunTraining(const Recipe& recipe, const TrainOptions& options) {
   const Clock::time_point process_start = Clock::now();
-  CatchStopSignals();
+  CatchStopSignals(recipe.fault_tolerance.preempt_signals);
   FileSystem& fs = FileSystem::Real();
   const int threads = UsableThreads();
   TRANCHE_ASSIGN_OR_RETURN(const RunSetup setup, SetUpRun(recipe, /*with_tokenizer=*/true));
+  TRANCHE_RETURN_IF_ERROR(CheckFirstWeights(setup, /*aloud=*/options.dry_run));
   TRANCHE_ASSIGN_OR_RETURN(const Loaders loaders, OpenLoaders(setup));
   TRANCHE_ASSIGN_OR_RETURN(const int64_t total_steps,
                            TotalSteps(recipe, loaders.train->samples_per_epoch()));
@@ -190,9 +205,11 @@ absl::StatusOr<ExitCode> RunTraining(const Recipe& recipe, const TrainOptions& o
   TRANCHE_RETURN_IF_ERROR(fs.MakeDirs(directory.path));
   TRANCHE_ASSIGN_OR_RETURN(const RunLock lock, RunLock::Acquire(directory.path));
   if (options.overwrite) TRANCHE_RETURN_IF_ERROR(RemoveEarlierRun(fs, directory));
-  TRANCHE_RETURN_IF_ERROR(RemoveLeftovers(fs, directory.checkpoints));
+  for (const std::string& folder : {directory.checkpoints, directory.exports})
+    TRANCHE_RETURN_IF_ERROR(RemoveLeftovers(fs, folder));
   TRANCHE_ASSIGN_OR_RETURN(const StartPoint start,
-                           FindStart(recipe.checkpoint.resume, directory.checkpoints));
+                           FindStart(recipe.checkpoint.resume, directory.checkpoints,
+                                     ParseVerification(recipe.checkpoint.verify)));
   CheckpointManifest state = AtStepZero(setup, loaders.train->fingerprint());
   if (!start.checkpoint.empty()) {
     TRANCHE_RETURN_IF_ERROR(CheckSameRun(start, setup, loaders.train->fingerprint(), schedule));
@@ -207,7 +224,7 @@ absl::StatusOr<ExitCode> RunTraining(const Recipe& recipe, const TrainOptions& o
 
   WarnOfFullDisk(fs, setup, directory);
   TRANCHE_ASSIGN_OR_RETURN(const Rehearsal plan, Rehearse(setup, /*training=*/true, threads));
-  TRANCHE_ASSIGN_OR_RETURN(const double peak, MeasureMatMulPeak(setup.engine.dtype, threads));
+  TRANCHE_ASSIGN_OR_RETURN(Yardstick yardstick, TakeYardstick(setup, threads));
   TRANCHE_ASSIGN_OR_RETURN(const auto flops, FlopCounter::Create(setup));
   TRANCHE_ASSIGN_OR_RETURN(const Device device, MakeDevice(setup, plan.peak_bytes, threads));
   Session& session = *device.session;
@@ -249,21 +266,19 @@ absl::StatusOr<ExitCode> RunTraining(const Recipe& recipe, const TrainOptions& o
                   .flops = *flops,
                   .fs = fs,
                   .metrics = metrics.get(),
-                  .checkpoint_directory = directory.checkpoints,
-                  .trigger_path = directory.trigger,
-                  .peak_flops = peak,
+                  .directory = directory,
+                  .peak_flops = yardstick.flops,
                   .arena_bytes = plan.peak_bytes,
                   .process_start = process_start},
                  std::move(state));
   TRANCHE_ASSIGN_OR_RETURN(const TrainLoop::End end, loop.Run());
   const int64_t beyond = ResidentBytes() - device.arena->peak();
-  // The yardstick is taken again: at the start another process may have had the cores.
-  TRANCHE_ASSIGN_OR_RETURN(const double peak_now, MeasureMatMulPeak(setup.engine.dtype, threads));
-  PrintSummary(loop, plan, *device.arena, std::max(peak, peak_now), beyond);
+  TRANCHE_RETURN_IF_ERROR(TakeYardstickAgain(setup, threads, &yardstick));
+  PrintSummary(loop, plan, *device.arena, yardstick, beyond);
   if (end == TrainLoop::End::kNonFinite) return kExitNonFinite;
   if (!loop.save_failure().empty()) return absl::ResourceExhaustedError(loop.save_failure());
   if (end == TrainLoop::End::kStopped) return kExitStopped;
-  if (recipe.checkpoint.export_hf == "last") {
+  if (recipe.checkpoint.export_hf != "never") {
     TRANCHE_RETURN_IF_ERROR(Export(fs, setup, session, directory.exported));
   }
   return kExitDone;

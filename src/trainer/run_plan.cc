@@ -6,11 +6,13 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "base/status.h"
 #include "base/units.h"
 #include "nlohmann/json.hpp"
 #include "optim/update_rule.h"
 #include "trainer/checkpoint.h"
+#include "trainer/param_updates.h"
 
 namespace tranche {
 namespace {
@@ -127,6 +129,20 @@ absl::Status AddChanges(const RunSetup& setup, int threads, RunPlan* plan) {
   return absl::OkStatus();
 }
 
+void AddGroups(const RunSetup& setup, RunPlan* plan) {
+  for (const ParamGroup& group : setup.recipe.optimizer.param_groups) {
+    std::vector<std::string> how;
+    if (group.lr_scale) how.push_back(absl::StrFormat("lr x %g", *group.lr_scale));
+    if (group.weight_decay) how.push_back(absl::StrFormat("weight decay %g", *group.weight_decay));
+    plan->groups.push_back({group.match, absl::StrJoin(how, ", ")});
+    for (const ParamSpec& spec : setup.specs) {
+      if (!MatchesParam(group.match, spec.name)) continue;
+      plan->groups.back().parameters += spec.elements();
+      ++plan->groups.back().tensors;
+    }
+  }
+}
+
 double Share(int64_t part, int64_t whole) {
   return whole > 0 ? 100.0 * static_cast<double>(part) / static_cast<double>(whole) : 0;
 }
@@ -149,6 +165,7 @@ absl::StatusOr<RunPlan> MakePlan(const RunSetup& setup, std::optional<int64_t> t
     }
   }
   plan.tensors = static_cast<int64_t>(setup.specs.size());
+  AddGroups(setup, &plan);
   plan.global_batch_size = training.global_batch_size;
   plan.micro_batch_size = training.micro_batch_size;
   plan.sequence_length = setup.recipe.data.sequence_length;
@@ -177,9 +194,13 @@ std::string PrintPlan(const RunPlan& plan) {
   absl::StrAppend(&text, "model        ", plan.architecture, ", ", FormatInteger(plan.parameters),
                   " parameters in ", plan.tensors, " arrays\n");
   absl::StrAppend(&text, "decay        ", FormatInteger(plan.decayed_parameters), " in ",
-                  plan.tensors - plan.undecayed_tensors, " matrices; not ",
+                  plan.tensors - plan.undecayed_tensors, " arrays; none for ",
                   FormatInteger(plan.parameters - plan.decayed_parameters), " in ",
-                  plan.undecayed_tensors, " biases and norms\n");
+                  plan.undecayed_tensors, "\n");
+  for (const RunPlan::Group& group : plan.groups) {
+    absl::StrAppend(&text, "group        ", group.match, ": ", FormatInteger(group.parameters),
+                    " in ", group.tensors, " arrays, ", group.how, "\n");
+  }
   absl::StrAppend(&text, "batch        ", plan.global_batch_size, " sequences x ",
                   plan.sequence_length, " = ", FormatInteger(plan.step_tokens()),
                   " tokens a step, in ", plan.global_batch_size / plan.micro_batch_size,
@@ -238,9 +259,16 @@ std::string PlanJson(const RunPlan& plan) {
   Json json = {{"architecture", plan.architecture},
                {"parameters", plan.parameters},
                {"decayed_parameters", plan.decayed_parameters},
+               {"param_groups", Json::array()},
                {"precision", plan.precision},
                {"activation_checkpointing", plan.recompute},
                {"step_tokens", plan.step_tokens()}};
+  for (const RunPlan::Group& group : plan.groups) {
+    json["param_groups"].push_back({{"match", group.match},
+                                    {"how", group.how},
+                                    {"parameters", group.parameters},
+                                    {"arrays", group.tensors}});
+  }
   json["total_steps"] = plan.total_steps ? Json(*plan.total_steps) : Json();
   json["flops_per_token"] = plan.model_step_flops / static_cast<double>(plan.step_tokens());
   json["flops_per_step"] = plan.model_step_flops;

@@ -21,10 +21,18 @@ struct RunPlan {
     std::string cost;  // in words
   };
 
+  // The parameters that one table of optimizer.param_groups matches.
+  struct Group {
+    std::string match;
+    std::string how;  // "lr x 0.5, weight decay 0.01"
+    int64_t parameters = 0, tensors = 0;
+  };
+
   std::string architecture;
   std::string precision, recompute;
   int64_t parameters = 0, decayed_parameters = 0, tensors = 0, undecayed_tensors = 0;
   int64_t global_batch_size = 0, micro_batch_size = 0, sequence_length = 0;
+  std::vector<Group> groups;
   std::optional<int64_t> total_steps;  // absent where only the data can tell
   Rehearsal rehearsal;
   double step_flops = 0;        // as run

@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "trainer/param_updates.h"
 
 namespace tranche {
 namespace {
@@ -135,6 +136,7 @@ absl::StatusOr<RunSetup> SetUpRun(const Recipe& recipe, bool with_tokenizer) {
   TRANCHE_ASSIGN_OR_RETURN(setup.config, ParseModelConfig(setup.config_json, source));
   TRANCHE_RETURN_IF_ERROR(CheckObjective(recipe, setup.config));
   setup.specs = BuildParamSpecs(setup.config);
+  SetParamUpdates(recipe.optimizer, &setup.specs);
   if (!recipe.data.next_sentence) {
     // A head that is not trained gets no gradient; without decay it stays as it is to the bit.
     setup.config.next_sentence_head = false;

@@ -20,17 +20,17 @@ namespace {
 
 constexpr char kSetAside[] = ".set-aside";
 
-absl::StatusOr<StartPoint> StartFrom(const std::string& path) {
+absl::StatusOr<StartPoint> StartFrom(const std::string& path, Verification how) {
   StartPoint start;
   start.checkpoint = path;
-  TRANCHE_ASSIGN_OR_RETURN(start.manifest, VerifyCheckpoint(path));
+  TRANCHE_ASSIGN_OR_RETURN(start.manifest, VerifyCheckpoint(path, how));
   return start;
 }
 
-absl::StatusOr<StartPoint> NewestWhole(const std::string& directory) {
+absl::StatusOr<StartPoint> NewestWhole(const std::string& directory, Verification how) {
   const std::vector<int64_t> steps = ListCheckpoints(directory);
   for (const int64_t step : steps) {
-    absl::StatusOr<StartPoint> start = StartFrom(CheckpointPath(directory, step));
+    absl::StatusOr<StartPoint> start = StartFrom(CheckpointPath(directory, step), how);
     if (start.ok()) return start;
     LogWarning(absl::StrCat("damaged checkpoint passed over: ", start.status().message()));
   }
@@ -124,8 +124,9 @@ absl::Status AnnounceChanges(const StartPoint& start, const RunSetup& setup,
 
 }  // namespace
 
-absl::StatusOr<StartPoint> FindStart(const std::string& resume, const std::string& directory) {
-  if (resume == "auto") return NewestWhole(directory);
+absl::StatusOr<StartPoint> FindStart(const std::string& resume, const std::string& directory,
+                                     Verification how) {
+  if (resume == "auto") return NewestWhole(directory, how);
   if (resume == "never") {
     const std::vector<int64_t> steps = ListCheckpoints(directory);
     if (steps.empty()) return StartPoint{};
@@ -144,7 +145,7 @@ absl::StatusOr<StartPoint> FindStart(const std::string& resume, const std::strin
   if (!IsDirectory(path)) {
     return absl::NotFoundError(absl::StrCat("checkpoint.resume: ", path, " is not there"));
   }
-  absl::StatusOr<StartPoint> start = StartFrom(path);
+  absl::StatusOr<StartPoint> start = StartFrom(path, how);
   if (start.ok()) return start;
   return absl::FailedPreconditionError(
       absl::StrCat("checkpoint.resume: ", start.status().message()));

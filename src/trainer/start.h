@@ -19,8 +19,10 @@ struct StartPoint {
 
 // By checkpoint.resume: "auto" takes the newest checkpoint in `directory` that is whole, naming
 // each damaged one it passes over, and nothing only where there is none at all; "never" refuses a
-// directory that has one; else a checkpoint's folder, or step:N for one in `directory`.
-absl::StatusOr<StartPoint> FindStart(const std::string& resume, const std::string& directory);
+// directory that has one; else a checkpoint's folder, or step:N for one in `directory`. Whole is
+// what passes `how`.
+absl::StatusOr<StartPoint> FindStart(const std::string& resume, const std::string& directory,
+                                     Verification how = Verification::kChecksum);
 
 // FailedPrecondition where the checkpoint is of another model, other data or another batch: going
 // on would train something else than either run. Other changes of the recipe are said aloud, a

@@ -41,8 +41,10 @@ std::string StepLine(const StepReport& r) {
   absl::StrAppendFormat(&line, " | lr %.2e | tok/s %s", r.learning_rate,
                         FormatCount(Rate(static_cast<double>(r.step_tokens), r.seconds)));
   if (r.peak_flops > 0) {
-    absl::StrAppendFormat(&line, " | mfu %.1f%%",
-                          100 * Rate(r.model_flops, r.seconds) / r.peak_flops);
+    // A share above 1 says that the peak is none.
+    const double share = Rate(r.model_flops, r.seconds) / r.peak_flops;
+    absl::StrAppend(&line, " | mfu ",
+                    share > 1 ? std::string(">100%") : absl::StrFormat("%.1f%%", 100 * share));
   }
   absl::StrAppend(&line, " | mem ", FormatBytes(r.memory_bytes));
   absl::StrAppendFormat(&line, " | data %.1f%%", 100 * Rate(r.data_seconds, r.seconds));

@@ -27,7 +27,7 @@ struct StepReport {
   double seconds = 0;          // of this step
   double data_seconds = 0;     // of them, the host was getting data
   double model_flops = 0;      // of this step, without recompute
-  double peak_flops = 0;       // per second: the measured matrix-product peak; 0: unknown
+  double peak_flops = 0;       // per second: what mfu is a share of; 0: unknown
   int64_t memory_bytes = 0;    // of the arena
   int64_t skipped_steps = 0;   // so far, both kinds
   double eta_seconds = 0;

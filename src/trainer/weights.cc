@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "model/hf_export.h"
@@ -63,20 +64,36 @@ struct Pretrained {
   HfWeights weights;
 };
 
-absl::StatusOr<Pretrained> OpenPretrained(const RunSetup& setup, bool say_warnings) {
+absl::StatusOr<Pretrained> OpenPretrained(const RunSetup& setup, bool aloud) {
   std::vector<std::string> warnings;
   TRANCHE_ASSIGN_OR_RETURN(HfFolder folder, HfFolder::Open(setup.recipe.model.path, &warnings));
   TRANCHE_ASSIGN_OR_RETURN(
       HfWeights weights,
       HfWeights::Match(folder, setup.config, setup.specs,
                        {.fresh_head = setup.recipe.model.fresh_head}, &warnings));
-  if (say_warnings) {
+  if (aloud) {
     for (const std::string& warning : warnings) LogWarning(warning);
+    std::vector<std::string> fresh;
+    for (const int param : weights.fresh()) {
+      for (const HfPart& part : setup.specs[static_cast<size_t>(param)].parts)
+        fresh.push_back(part.name);
+    }
+    if (!fresh.empty()) {
+      LogNote(absl::StrCat(setup.recipe.model.path,
+                           ": not in the folder, initialised anew: ", absl::StrJoin(fresh, ", ")));
+    } else if (setup.recipe.model.fresh_head) {
+      LogNote("model.fresh_head has no effect: the folder holds the whole head");
+    }
   }
   return Pretrained{std::move(folder), std::move(weights)};
 }
 
 }  // namespace
+
+absl::Status CheckFirstWeights(const RunSetup& setup, bool aloud) {
+  if (setup.recipe.model.init == "random") return absl::OkStatus();
+  return OpenPretrained(setup, aloud).status();
+}
 
 absl::Status SetFirstWeights(const RunSetup& setup, Engine& engine, Backend& backend,
                              Stream& stream) {
@@ -90,11 +107,7 @@ absl::Status SetFirstWeights(const RunSetup& setup, Engine& engine, Backend& bac
   }
   TRANCHE_ASSIGN_OR_RETURN(const Pretrained pretrained, OpenPretrained(setup, true));
   std::vector<bool> fresh(setup.specs.size());
-  for (const int param : pretrained.weights.fresh()) {
-    fresh[static_cast<size_t>(param)] = true;
-    LogNote(absl::StrCat(setup.specs[static_cast<size_t>(param)].name,
-                         ": not in the folder, initialised anew"));
-  }
+  for (const int param : pretrained.weights.fresh()) fresh[static_cast<size_t>(param)] = true;
   SetParams(
       [&](int param, int64_t first, int64_t count, float* out) {
         if (fresh[static_cast<size_t>(param)]) return random(param, first, count, out);
@@ -131,9 +144,22 @@ absl::Status ExportModel(FileSystem& fs, const RunSetup& setup, Engine& engine, 
     return absl::OkStatus();
   };
   TRANCHE_RETURN_IF_ERROR(fs.MakeDirs(DirName(directory)));
+  LogNote(absl::StrCat(
+      "exporting ", setup.config.architecture, " in ", DtypeName(options.type),
+      "; tensors are named as transformers names them: ", setup.specs.front().parts.front().name,
+      ", ..., ", setup.specs.back().parts.back().name));
   return ExportFolder(fs, options, setup.config_json, setup.config, setup.specs, read,
                       pretrained ? absl::MakeConstSpan(pretrained->weights.carried())
                                  : absl::Span<const StoredTensor>());
+}
+
+absl::Status ReplaceFolder(FileSystem& fs, const std::string& directory,
+                           absl::FunctionRef<absl::Status(const std::string& folder)> write) {
+  const std::string fresh = directory + ".new";
+  TRANCHE_RETURN_IF_ERROR(fs.RemoveAll(fresh));
+  TRANCHE_RETURN_IF_ERROR(write(fresh));
+  TRANCHE_RETURN_IF_ERROR(fs.RemoveAll(directory));
+  return fs.Rename(fresh, directory);
 }
 
 }  // namespace tranche

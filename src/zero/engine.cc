@@ -119,26 +119,35 @@ class SingleRankEngine : public Engine {
     groups_.push_back(std::move(group));
   }
 
-  // The stretches of a group that are updated alike: with weight decay, without.
+  // The stretches of a group that are updated alike, as long as they can be.
   void CutSlices(size_t index) {
     const Group& group = groups_[index];
     const GroupLayout& layout = layout_.groups[index];
-    const auto cut = [&](int64_t begin, int64_t end, bool decay) {
-      if (begin == end) return;
-      UpdateSlice slice;
-      slice.master = group.master.SliceCols(begin, end - begin);
-      if (options_.dtype != DType::kFloat32) {
-        slice.weights = group.weights.SliceCols(begin, end - begin);
-      }
-      slice.gradients = group.gradients.SliceCols(begin, end - begin);
-      for (const Tensor& array : group.state) {
-        slice.state.push_back(array.SliceCols(begin, end - begin));
-      }
-      slice.decay = decay;
-      slices_.push_back(std::move(slice));
+    const auto spec = [&](size_t i) -> const ParamSpec& {
+      return specs_[static_cast<size_t>(layout.params[i])];
     };
-    cut(0, layout.decay_elements, true);
-    cut(layout.decay_elements, layout.elements, false);
+    const auto weight_decay = [&](size_t i) {
+      return spec(i).decay ? spec(i).weight_decay.value_or(options_.update.weight_decay) : 0;
+    };
+    const auto offset = [&](size_t i) {
+      return i == layout.params.size() ? layout.elements
+                                       : layout_.offsets[static_cast<size_t>(layout.params[i])];
+    };
+    for (size_t first = 0, next = 0; first < layout.params.size(); first = next) {
+      while (next < layout.params.size() && weight_decay(next) == weight_decay(first) &&
+             spec(next).lr_scale == spec(first).lr_scale) {
+        ++next;
+      }
+      const int64_t begin = offset(first), size = offset(next) - begin;
+      UpdateSlice slice;
+      slice.master = group.master.SliceCols(begin, size);
+      if (options_.dtype != DType::kFloat32) slice.weights = group.weights.SliceCols(begin, size);
+      slice.gradients = group.gradients.SliceCols(begin, size);
+      for (const Tensor& array : group.state) slice.state.push_back(array.SliceCols(begin, size));
+      slice.weight_decay = weight_decay(first);
+      slice.lr_scale = spec(first).lr_scale;
+      slices_.push_back(std::move(slice));
+    }
   }
 
   const std::vector<ParamSpec> specs_;

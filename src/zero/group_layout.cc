@@ -19,7 +19,6 @@ Layout BuildLayout(const std::vector<ParamSpec>& specs) {
       group.params.push_back(static_cast<int>(i));
       layout.offsets[i] = group.elements;
       group.elements += (specs[i].elements() + kLineElements - 1) / kLineElements * kLineElements;
-      if (decay) group.decay_elements = group.elements;
     }
   }
   return layout;

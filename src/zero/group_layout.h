@@ -16,9 +16,8 @@ namespace tranche {
 inline constexpr int64_t kLineElements = 64;
 
 struct GroupLayout {
-  std::vector<int> params;     // indices into the specs, in the order they lie
-  int64_t elements = 0;        // with padding
-  int64_t decay_elements = 0;  // [0, decay_elements) decays, the rest does not
+  std::vector<int> params;  // indices into the specs, in the order they lie
+  int64_t elements = 0;     // with padding
 };
 
 struct Layout {

@@ -23,20 +23,22 @@
 #include "trainer/verbs/inspect_checkpoint.h"
 #include "trainer/verbs/inspect_data.h"
 #include "trainer/verbs/inspect_model.h"
+#include "trainer/verbs/inspect_run.h"
 #include "trainer/verbs/verbs.h"
 
 namespace tranche {
 namespace {
 
-enum class Kind { kCheckpoint, kModel, kRecipe, kDataset };
+enum class Kind { kRun, kCheckpoint, kModel, kRecipe, kDataset };
 
 absl::StatusOr<Kind> KindOf(const std::string& path) {
   if (IsDirectory(path)) {
     if (FileExists(JoinPath(path, kManifestName))) return Kind::kCheckpoint;
     if (FileExists(JoinPath(path, "config.json"))) return Kind::kModel;
+    if (IsRunDirectory(path)) return Kind::kRun;
     return absl::NotFoundError(
-        absl::StrCat(path, ": this folder is no model (config.json) and no checkpoint (",
-                     kManifestName, "); name one inside it"));
+        absl::StrCat(path, ": this folder is no model (config.json), no checkpoint (",
+                     kManifestName, ") and no run (resolved.toml); name one inside it"));
   }
   if (absl::EndsWith(path, ".toml")) return Kind::kRecipe;
   if (absl::EndsWith(path, ".json")) return Kind::kModel;
@@ -56,8 +58,8 @@ absl::Status CheckFlags(const Arguments& arguments, Kind kind) {
                : absl::InvalidArgumentError(
                      absl::StrCat("--", flag, " has an effect for ", where, " only"));
   };
-  TRANCHE_RETURN_IF_ERROR(
-      only("json", kind == Kind::kModel || kind == Kind::kCheckpoint, "models and checkpoints"));
+  TRANCHE_RETURN_IF_ERROR(only("json", kind != Kind::kRecipe && kind != Kind::kDataset,
+                               "models, checkpoints and runs"));
   TRANCHE_RETURN_IF_ERROR(only("tokenizer", kind == Kind::kDataset, "datasets"));
   TRANCHE_RETURN_IF_ERROR(only("token-dtype", kind == Kind::kDataset, "datasets"));
   return only("set", kind == Kind::kRecipe, "recipes");
@@ -68,6 +70,8 @@ absl::StatusOr<std::string> Inspect(const Arguments& arguments) {
   TRANCHE_ASSIGN_OR_RETURN(const Kind kind, KindOf(path));
   TRANCHE_RETURN_IF_ERROR(CheckFlags(arguments, kind));
   switch (kind) {
+    case Kind::kRun:
+      return InspectRun(path, arguments.Has("json"));
     case Kind::kCheckpoint:
       return InspectCheckpoint(path, arguments.Has("json"));
     case Kind::kModel:
@@ -123,19 +127,20 @@ int Print(const absl::StatusOr<std::string>& text) {
 }  // namespace
 
 Verb InspectVerb() {
-  return {.name = "inspect",
-          .summary =
-              "Shows what a model folder, checkpoint, dataset or recipe holds, after checking it.",
-          .usage = "PATH [flags]",
-          .example = "tranche inspect runs/quickstart/export",
-          .flags = {{"json", "", "Prints JSON (models and checkpoints)."},
-                    {"tokenizer", "PATH", "Shows a dataset's first document as text."},
-                    {"token-dtype", "TYPE",
-                     "Type of a bare token file's ids: uint16, uint32 or int32."},
-                    SetFlag()},
-          .min_positionals = 1,
-          .max_positionals = 1,
-          .run = [](const Arguments& arguments) { return Print(Inspect(arguments)); }};
+  return {
+      .name = "inspect",
+      .summary =
+          "Shows what a run, model folder, checkpoint, dataset or recipe holds, after checking it.",
+      .usage = "PATH [flags]",
+      .example = "tranche inspect runs/quickstart",
+      .flags = {{"json", "", "Prints JSON (runs, models and checkpoints)."},
+                {"tokenizer", "PATH", "Shows a dataset's first document as text."},
+                {"token-dtype", "TYPE",
+                 "Type of a bare token file's ids: uint16, uint32 or int32."},
+                SetFlag()},
+      .min_positionals = 1,
+      .max_positionals = 1,
+      .run = [](const Arguments& arguments) { return Print(Inspect(arguments)); }};
 }
 
 Verb InspectDataVerb() {

@@ -34,43 +34,36 @@ struct Report {
   int64_t parameters() const { return decayed + undecayed; }
 };
 
-bool HasWeights(const std::string& folder) {
-  return FileExists(JoinPath(folder, "model.safetensors.index.json")) ||
-         FileExists(JoinPath(folder, "model.safetensors")) ||
-         FileExists(JoinPath(folder, "model-00001-of-00001.safetensors"));
-}
-
 absl::StatusOr<Report> MakeReport(const std::string& path) {
   Report report;
-  std::optional<HfFolder> folder;
-  std::map<std::string, std::string> fresh;
+  std::optional<HfWeights> weights;
   std::vector<ParamSpec> specs;
-  if (IsDirectory(path) && HasWeights(path)) {
-    TRANCHE_ASSIGN_OR_RETURN(folder, HfFolder::Open(path, &report.notes));
-    report.config = folder->config();
+  if (IsDirectory(path) && HfFolder::HoldsWeights(path)) {
+    TRANCHE_ASSIGN_OR_RETURN(const HfFolder folder, HfFolder::Open(path, &report.notes));
+    report.config = folder.config();
     specs = BuildParamSpecs(report.config);
-    TRANCHE_ASSIGN_OR_RETURN(
-        const HfWeights weights,
-        HfWeights::Match(*folder, report.config, specs, {.fresh_head = true}, &report.notes));
-    if (!weights.fresh().empty()) {
+    TRANCHE_ASSIGN_OR_RETURN(weights, HfWeights::Match(folder, report.config, specs,
+                                                       {.fresh_head = true}, &report.notes));
+    if (!weights->fresh().empty()) {
       std::vector<std::string> names;
-      for (const int spec : weights.fresh()) {
+      for (const int spec : weights->fresh()) {
         for (const HfPart& part : specs[spec].parts) names.push_back(part.name);
       }
       report.notes.push_back(
           absl::StrCat("the head is incomplete; training it asks for a fresh one. Missing: ",
                        absl::StrJoin(names, ", ")));
     }
-    if (!weights.carried().empty()) {
+    if (!weights->carried().empty()) {
       std::vector<std::string> names;
-      for (const StoredTensor& tensor : weights.carried()) names.push_back(tensor.name);
+      for (const StoredTensor& tensor : weights->carried()) names.push_back(tensor.name);
       report.notes.push_back(
           absl::StrCat("carried along without training: ", absl::StrJoin(names, ", ")));
     }
-    if (!report.config.dtype.empty() && report.config.dtype != DtypeName(weights.dominant_type())) {
+    if (!report.config.dtype.empty() &&
+        report.config.dtype != DtypeName(weights->dominant_type())) {
       report.notes.push_back(absl::StrCat(
           "config.json says ", report.config.dtype, ", the weights are mostly ",
-          DtypeName(weights.dominant_type()), "; each tensor is read by its own type"));
+          DtypeName(weights->dominant_type()), "; each tensor is read by its own type"));
     }
   } else {
     TRANCHE_ASSIGN_OR_RETURN(report.config, ReadModelConfig(path));
@@ -80,8 +73,7 @@ absl::StatusOr<Report> MakeReport(const std::string& path) {
   for (const ParamSpec& spec : specs) {
     (spec.decay ? report.decayed : report.undecayed) += spec.elements();
     for (const HfPart& part : spec.parts) {
-      const StoredTensor* stored = folder ? folder->Find(part.name) : nullptr;
-      report.rows.push_back({part.name, part.shape, stored != nullptr ? Name(stored->type) : "",
+      report.rows.push_back({part.name, part.shape, weights ? weights->StoredType(part.name) : "",
                              spec.decay, spec.name});
       report.decayed_tensors += spec.decay ? 1 : 0;
     }
@@ -116,6 +108,8 @@ std::string LayerList(const ModelConfig& config, Which which) {
              ? "all layers"
              : absl::StrCat("layers ", absl::StrJoin(layers, ", "));
 }
+
+}  // namespace
 
 std::string ConfigurationText(const ModelConfig& config) {
   std::string text =
@@ -161,8 +155,6 @@ std::string ConfigurationText(const ModelConfig& config) {
   return text;
 }
 
-}  // namespace
-
 absl::StatusOr<std::string> InspectModel(const std::string& path, bool json) {
   TRANCHE_ASSIGN_OR_RETURN(const Report report, MakeReport(path));
   if (json) {
@@ -195,9 +187,9 @@ absl::StatusOr<std::string> InspectModel(const std::string& path, bool json) {
   size_t width = 0;
   for (const Row& row : report.rows) width = std::max(width, row.name.size());
   for (const Row& row : report.rows) {
-    absl::StrAppendFormat(&text, "%-*s  %-15s %-5s%s\n", static_cast<int>(width), row.name,
+    absl::StrAppendFormat(&text, "%-*s  %-15s %-5s%-6s %s\n", static_cast<int>(width), row.name,
                           absl::StrCat("[", absl::StrJoin(row.shape, ", "), "]"), row.type,
-                          row.decay ? "decay" : "");
+                          row.decay ? "decay" : "", row.parameter);
   }
   return text;
 }

@@ -7,34 +7,19 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "base/log.h"
 #include "base/progress.h"
 #include "base/status.h"
-#include "base/text.h"
 #include "base/units.h"
 #include "data/tokenize.h"
 #include "data/tokenizer.h"
 #include "trainer/cli.h"
 #include "trainer/exit_codes.h"
+#include "trainer/verbs/text_flags.h"
 #include "trainer/verbs/verbs.h"
 
 namespace tranche {
 namespace {
-
-template <typename Value>
-absl::StatusOr<Value> OneOf(const Arguments& arguments, const std::string& flag,
-                            const std::vector<std::pair<std::string, Value>>& choices) {
-  const std::string given = arguments.Get(flag, choices.front().first);
-  std::vector<std::string> names;
-  for (const auto& [name, value] : choices) {
-    if (name == given) return value;
-    names.push_back(name);
-  }
-  return absl::InvalidArgumentError(absl::StrCat("--", flag, " ", given, ": is not one of ",
-                                                 absl::StrJoin(names, ", "),
-                                                 DidYouMean(given, names)));
-}
 
 absl::StatusOr<TokenizeOptions> ParseOptions(const Arguments& arguments) {
   TokenizeOptions options;
@@ -46,22 +31,7 @@ absl::StatusOr<TokenizeOptions> ParseOptions(const Arguments& arguments) {
           absl::StrCat("--", needed, " is needed; see tranche tokenize --help"));
     }
   }
-  TRANCHE_ASSIGN_OR_RETURN(options.text.rule,
-                           OneOf<DocumentRule>(arguments, "documents",
-                                               {{"blank-line", DocumentRule::kBlankLine},
-                                                {"line", DocumentRule::kLine},
-                                                {"separator", DocumentRule::kSeparator},
-                                                {"file", DocumentRule::kFile}}));
-  TRANCHE_ASSIGN_OR_RETURN(options.text.on_error,
-                           OneOf<OnTextError>(arguments, "on-error",
-                                              {{"stop", OnTextError::kStop},
-                                               {"skip", OnTextError::kSkip},
-                                               {"replace", OnTextError::kReplace}}));
-  if (arguments.Has("separator") && options.text.rule != DocumentRule::kSeparator) {
-    return absl::InvalidArgumentError("--separator: has no effect without --documents separator");
-  }
-  options.text.separator = arguments.Get("separator", options.text.separator);
-  options.text.json_field = arguments.Get("json-field", options.text.json_field);
+  TRANCHE_ASSIGN_OR_RETURN(options.text, ParseTextFlags(arguments));
   options.append_eos = arguments.Has("append-eos");
   options.add_bos = arguments.Has("add-bos");
   options.overwrite = arguments.Has("overwrite");
@@ -88,16 +58,7 @@ void PrintReport(const TokenizeReport& report, double seconds) {
       report.threads);
   if (report.empty_documents > 0)
     absl::PrintF("%s empty document(s) dropped\n", FormatInteger(report.empty_documents));
-  if (report.text.replaced_sequences > 0) {
-    absl::PrintF("%s invalid UTF-8 sequence(s) replaced by U+FFFD\n",
-                 FormatInteger(report.text.replaced_sequences));
-  }
-  if (report.text.skipped_documents > 0) {
-    absl::PrintF("%s invalid document(s) left out; the first: %s\n",
-                 FormatInteger(report.text.skipped_documents), report.text.first_skipped);
-  }
-  for (const std::string& path : report.text.empty_files)
-    absl::PrintF("%s: no document in it\n", path);
+  PrintTextFaults(report.text);
 }
 
 absl::Status Tokenize(const Arguments& arguments) {
@@ -143,28 +104,19 @@ Verb TokenizeVerb() {
   verb.usage = "INPUT... --tokenizer PATH --output PREFIX [flags]";
   verb.example =
       "tranche tokenize corpus/*.txt.gz more.jsonl --tokenizer phi-2 --output data/corpus "
-      "--append-eos "
-      "--validation-fraction 0.01";
-  verb.flags = {
+      "--append-eos --validation-fraction 0.01";
+  verb.flags = WithTextFlags({
       {"tokenizer", "PATH",
        "A folder with tokenizer.json, vocab.txt, or vocab.json and merges.txt; or a "
        "tokenizer.json."},
       {"output", "PREFIX", "Writes PREFIX.bin, PREFIX.idx and PREFIX.meta.json."},
-      {"documents", "RULE",
-       "What ends a document of plain text: blank-line (default), line, separator or file."},
-      {"separator", "LINE",
-       "The line between documents with --documents separator; default \"%\"."},
-      {"json-field", "NAME", "The field of .jsonl files that holds the text; default \"text\"."},
       {"append-eos", "", "End every document with exactly one end-of-text token."},
       {"add-bos", "", "Begin every document with exactly one begin-of-text token."},
-      {"on-error", "WHAT",
-       "At invalid UTF-8 or JSON: stop (default), skip the document, or replace bad bytes by "
-       "U+FFFD; both are counted."},
       {"validation-fraction", "F",
        "Write PREFIX-train and PREFIX-valid; each document's text decides where it goes."},
       {"threads", "N", "Threads; default: all cores. The result does not depend on it."},
       {"overwrite", "", "Replace a dataset of that name."},
-  };
+  });
   verb.min_positionals = 1;
   verb.max_positionals = -1;
   verb.run = Run;

@@ -8,55 +8,34 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/progress.h"
 #include "base/status.h"
-#include "base/text.h"
 #include "base/units.h"
 #include "data/text_reader.h"
 #include "data/tokenizer_trainer.h"
 #include "data/tokenizer_verify.h"
 #include "trainer/cli.h"
 #include "trainer/exit_codes.h"
+#include "trainer/verbs/text_flags.h"
 #include "trainer/verbs/verbs.h"
 
 namespace tranche {
 namespace {
 
-template <typename Value>
-struct Choice {
-  const char* name;
-  Value value;
-};
-
-template <typename Value>
-absl::StatusOr<Value> OneOf(const Arguments& arguments, const std::string& flag,
-                            const std::vector<Choice<Value>>& choices) {
-  const std::string given = arguments.Get(flag, choices.front().name);
-  std::vector<std::string> names;
-  for (const Choice<Value>& choice : choices) {
-    if (given == choice.name) return choice.value;
-    names.push_back(choice.name);
-  }
-  return absl::InvalidArgumentError(absl::StrCat("--", flag, " ", given, ": is not one of ",
-                                                 absl::StrJoin(names, ", "),
-                                                 DidYouMean(given, names)));
-}
-
 absl::StatusOr<TrainerOptions> ParseTrainerOptions(const Arguments& arguments) {
   using Model = TrainerOptions::Model;
   TrainerOptions options;
-  TRANCHE_ASSIGN_OR_RETURN(options.model, OneOf<Model>(arguments, "model",
-                                                       {{"bpe", Model::kByteLevelBpe},
-                                                        {"wordpiece", Model::kWordPiece}}));
-  TRANCHE_ASSIGN_OR_RETURN(options.pattern, OneOf<ScanPattern>(arguments, "pattern",
-                                                               {{"gpt2", ScanPattern::kGpt2},
-                                                                {"cl100k", ScanPattern::kCl100k},
-                                                                {"qwen2", ScanPattern::kQwen2},
-                                                                {"o200k", ScanPattern::kO200k},
-                                                                {"none", ScanPattern::kNone}}));
+  TRANCHE_ASSIGN_OR_RETURN(options.model,
+                           arguments.GetOneOf<Model>("model", {{"bpe", Model::kByteLevelBpe},
+                                                               {"wordpiece", Model::kWordPiece}}));
+  TRANCHE_ASSIGN_OR_RETURN(
+      options.pattern, arguments.GetOneOf<ScanPattern>("pattern", {{"gpt2", ScanPattern::kGpt2},
+                                                                   {"cl100k", ScanPattern::kCl100k},
+                                                                   {"qwen2", ScanPattern::kQwen2},
+                                                                   {"o200k", ScanPattern::kO200k},
+                                                                   {"none", ScanPattern::kNone}}));
   const bool word_piece = options.model == Model::kWordPiece;
   if (word_piece && arguments.Has("pattern")) {
     return absl::InvalidArgumentError("--pattern: has no effect with --model wordpiece");
@@ -81,33 +60,12 @@ absl::StatusOr<TrainerOptions> ParseTrainerOptions(const Arguments& arguments) {
   return options;
 }
 
-absl::StatusOr<TextOptions> ParseTextOptions(const Arguments& arguments) {
-  TextOptions options;
-  TRANCHE_ASSIGN_OR_RETURN(options.rule,
-                           OneOf<DocumentRule>(arguments, "documents",
-                                               {{"blank-line", DocumentRule::kBlankLine},
-                                                {"line", DocumentRule::kLine},
-                                                {"separator", DocumentRule::kSeparator},
-                                                {"file", DocumentRule::kFile}}));
-  TRANCHE_ASSIGN_OR_RETURN(options.on_error,
-                           OneOf<OnTextError>(arguments, "on-error",
-                                              {{"stop", OnTextError::kStop},
-                                               {"skip", OnTextError::kSkip},
-                                               {"replace", OnTextError::kReplace}}));
-  if (arguments.Has("separator") && options.rule != DocumentRule::kSeparator) {
-    return absl::InvalidArgumentError("--separator: has no effect without --documents separator");
-  }
-  options.separator = arguments.Get("separator", options.separator);
-  options.json_field = arguments.Get("json-field", options.json_field);
-  return options;
-}
-
 absl::Status Train(const Arguments& arguments) {
   const std::string output = arguments.Get("output");
   if (output.empty())
     return absl::InvalidArgumentError("--output is needed; see tranche tokenizer train --help");
   TRANCHE_ASSIGN_OR_RETURN(const TrainerOptions options, ParseTrainerOptions(arguments));
-  TRANCHE_ASSIGN_OR_RETURN(const TextOptions text, ParseTextOptions(arguments));
+  TRANCHE_ASSIGN_OR_RETURN(const TextOptions text, ParseTextFlags(arguments));
   if (FileExists(JoinPath(output, "tokenizer.json")) && !arguments.Has("overwrite")) {
     return absl::AlreadyExistsError(
         absl::StrCat(output, ": holds a tokenizer already; --overwrite replaces it"));
@@ -146,16 +104,7 @@ absl::Status Train(const Arguments& arguments) {
                             options.vocab_size, " asked for: no other pair occurs ",
                             options.min_frequency, " times"));
   }
-  const TextStats& stats = reader->stats();
-  if (stats.replaced_sequences > 0) {
-    absl::PrintF("%s invalid UTF-8 sequence(s) replaced by U+FFFD\n",
-                 FormatInteger(stats.replaced_sequences));
-  }
-  if (stats.skipped_documents > 0) {
-    absl::PrintF("%s invalid document(s) left out; the first: %s\n",
-                 FormatInteger(stats.skipped_documents), stats.first_skipped);
-  }
-  for (const std::string& path : stats.empty_files) absl::PrintF("%s: no document in it\n", path);
+  PrintTextFaults(reader->stats());
   return absl::OkStatus();
 }
 
@@ -200,7 +149,7 @@ Verb TokenizerTrainVerb() {
   verb.summary = "Make a tokenizer (byte-level BPE or WordPiece) from text files.";
   verb.usage = "INPUT... --output FOLDER [flags]";
   verb.example = "tranche tokenizer train corpus/*.txt.gz --output tokenizer --vocab-size 32000";
-  verb.flags = {
+  verb.flags = WithTextFlags({
       {"output", "FOLDER",
        "Writes tokenizer.json and tokenizer_config.json there (vocab.txt too for WordPiece)."},
       {"model", "KIND", "bpe (byte-level, default) or wordpiece."},
@@ -214,18 +163,9 @@ Verb TokenizerTrainVerb() {
       {"cased", "", "WordPiece: keep capitals and accents."},
       {"max-alphabet", "N",
        "WordPiece: keep this many of the most frequent characters; default 1000."},
-      {"documents", "RULE",
-       "What ends a document of plain text: blank-line (default), line, separator or file."},
-      {"separator", "LINE",
-       "The line between documents with --documents separator; default \"%\"."},
-      {"json-field", "NAME", "The field of .jsonl files that holds the text; default \"text\"."},
-      {"on-error", "WHAT",
-       "At invalid UTF-8 or JSON: stop (default), skip the document, or replace bad bytes by "
-       "U+FFFD; both are "
-       "counted."},
       {"threads", "N", "Threads; default: all cores. The result does not depend on it."},
       {"overwrite", "", "Replace a tokenizer in the folder."},
-  };
+  });
   verb.min_positionals = 1;
   verb.max_positionals = -1;
   verb.run = RunTrain;

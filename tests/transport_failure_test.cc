@@ -103,12 +103,14 @@ TEST(TransportFailure, AKilledRankEndsTheWaitOfTheOthersByAbortAndLeavesNothingB
         });
     EXPECT_EQ(results[1], "signal 9");
     for (const int rank : {0, 2}) {
-      EXPECT_THAT(
-          results[rank],
-          AllOf(HasSubstr("rank 1 was killed by signal 9"),
-                HasSubstr(absl::StrCat("on rank ", rank)),
-                HasSubstr(which == 4 ? "barrier"
-                                     : (which < 2 ? "all_gather of " : "reduce_scatter of "))));
+      // A message may find the end of rank 1 before the control plane does.
+      EXPECT_THAT(results[rank],
+                  AllOf(HasSubstr("UNAVAILABLE"), HasSubstr(absl::StrCat("on rank ", rank, ": ")),
+                        HasSubstr(which == 4  ? "barrier"
+                                  : which < 2 ? "all_gather of "
+                                              : "reduce_scatter of "),
+                        AnyOf(HasSubstr(": rank 1 was killed by signal 9"),
+                              HasSubstr("message to rank 1"), HasSubstr("message from rank 1"))));
     }
     EXPECT_THAT(SegmentsOf(processes), IsEmpty());
     // Those of other programs come and go.
@@ -135,14 +137,8 @@ TEST(TransportFailure, AMissingRankIsNamedWhenTheDeadlinePasses) {
       return outcome;
     });
     for (const int rank : {0, 1}) {
-      // A message may find the end of rank 1 before the control plane does.
-      EXPECT_THAT(results[rank],
-                  AllOf(HasSubstr("UNAVAILABLE"), HasSubstr(absl::StrCat("on rank ", rank, ": ")),
-                        HasSubstr(which == 4  ? "barrier"
-                                  : which < 2 ? "all_gather of "
-                                              : "reduce_scatter of "),
-                        AnyOf(HasSubstr(": rank 1 was killed by signal 9"),
-                              HasSubstr("message to rank 1"), HasSubstr("message from rank 1"))));
+      EXPECT_THAT(results[rank], AllOf(HasSubstr("DEADLINE_EXCEEDED"),
+                                       HasSubstr("still waiting for rank 2 to send")));
     }
   }
 }

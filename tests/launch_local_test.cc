@@ -3,6 +3,7 @@
 #include "base/rng.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "launch/socket.h"
 #include "launch_processes.h"
 
 namespace tranche {
@@ -46,6 +47,7 @@ TEST(Launch, StreamsOfRankZeroGoToOursAndToItsLog) {
     EXPECT_THAT(text, AllOf(HasSubstr("out of rank 0\n"), HasSubstr("err of rank 0\n"),
                             Not(HasSubstr("rank 1"))));
   }
+  EXPECT_THAT(launched.Output(), HasSubstr("note: 3 ranks on this host, "));
   EXPECT_THAT(launched.Log(2), AllOf(HasSubstr("out of rank 2\n"), HasSubstr("err of rank 2\n")));
 }
 
@@ -71,7 +73,79 @@ TEST(Launch, KillingAnyRankAtAnyMomentEndsAllAndNamesIt) {
           << "round " << round << " rank " << r << "\n"
           << launched.Output();
     }
+    const auto left = [&](const std::string& folder) {
+      return std::distance(std::filesystem::directory_iterator(launched.File(folder)), {});
+    };
+    EXPECT_EQ(left(""), 2);  // output and logs
+    EXPECT_EQ(left("logs"), kRanks);
   }
+}
+
+// Ranks that something else starts: rank 0 serves the store.
+class Started {
+ public:
+  // A job on `port`; `variables` are set beside its place and numbers.
+  Started(int ranks, int port, const std::string& mode,
+          const std::vector<std::string>& variables = {}) {
+    for (int rank = 0; rank < ranks; ++rank) {
+      std::vector<std::string> all = {absl::StrCat("RANK=", rank),
+                                      absl::StrCat("WORLD_SIZE=", ranks),
+                                      absl::StrCat("MASTER_PORT=", port), "MASTER_ADDR=localhost"};
+      all.insert(all.end(), variables.begin(), variables.end());
+      ranks_.emplace_back(std::vector<std::string>{TestProgram(), mode}, File(rank), all);
+    }
+  }
+  Process& rank(int rank) { return ranks_[static_cast<size_t>(rank)]; }
+  std::string Output(int rank) const { return ReadAll(File(rank)); }
+  void AwaitWork() const {
+    EXPECT_TRUE(Eventually([&] { return absl::StrContains(Output(0), "all ranks work"); }))
+        << Output(0);
+  }
+
+ private:
+  std::string File(int rank) const { return folder_.File(absl::StrCat("rank-", rank)); }
+  TempFolder folder_;
+  std::vector<Process> ranks_;
+};
+
+// One that was free a moment ago.
+int FreePort() {
+  const auto listener = ListenOn(0, /*loopback_only=*/false);
+  return LocalPort(*listener);
+}
+
+TEST(StartedByOthers, RanksMeetAtRankZeroAndLeave) {
+  Started job(3, FreePort(), "work");
+  for (int r = 0; r < 3; ++r) EXPECT_EQ(job.rank(r).Wait(), 0) << job.Output(r);
+}
+
+TEST(StartedByOthers, TheDeathOfAnyRankIsToldToTheOthers) {
+  for (const int victim : {0, 2}) {
+    Started job(3, FreePort(), "forever");
+    job.AwaitWork();
+    job.rank(victim).Signal(SIGKILL);
+    for (int r = 0; r < 3; ++r) {
+      EXPECT_EQ(job.rank(r).Wait(), r == victim ? 1000 + SIGKILL : 77);
+      if (r == victim) continue;
+      EXPECT_THAT(job.Output(r), HasSubstr(absl::StrCat("rank ", victim)));
+    }
+  }
+}
+
+// The second job is refused by name, the first goes on.
+TEST(StartedByOthers, TwoJobsOnOnePortAreToldApart) {
+  const int port = FreePort();
+  Started first(2, port, "stop", {"TRANCHE_JOB=first"});
+  first.AwaitWork();
+  Started second(2, port, "work", {"TRANCHE_JOB=second"});
+  EXPECT_EQ(second.rank(0).Wait(), 1);
+  EXPECT_THAT(second.Output(0), AllOf(HasSubstr(absl::StrCat("port ", port)), HasSubstr("in use")));
+  EXPECT_EQ(second.rank(1).Wait(), 1);
+  EXPECT_THAT(second.Output(1), AllOf(HasSubstr(absl::StrCat("port ", port)),
+                                      HasSubstr("belongs to another job (\"first\", not")));
+  EXPECT_THAT(first.Output(0), HasSubstr("belongs to another job"));
+  first.rank(1).Signal(SIGTERM);
+  for (int r = 0; r < 2; ++r) EXPECT_EQ(first.rank(r).Wait(), 75) << first.Output(r);
 }
 
 TEST(Launch, AStoppedRankIsLostAndNamed) {

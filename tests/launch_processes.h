@@ -45,62 +45,90 @@ inline bool Lives(pid_t pid) {
          !absl::StrContains(status, "State:\tX");
 }
 
-// `launch_test_program launch RANKS LOGS MODE FLAG...`, with a folder for its logs and output.
-class Launched {
+inline std::string TestProgram() {
+  const std::string tranche = TRANCHE_BINARY;
+  return tranche.substr(0, tranche.rfind('/')) + "/launch_test_program";
+}
+
+// A program started with `variables` ("NAME=VALUE") beside this process's environment, its output
+// in a file.
+class Process {
  public:
-  Launched(int ranks, const std::string& mode, const std::vector<std::string>& flags = {}) {
-    std::string pattern =
-        (std::filesystem::temp_directory_path() / "tranche_ranks_XXXXXX").string();
-    folder_ = ::mkdtemp(pattern.data());
-    std::vector<std::string> words = {Program(), "launch", absl::StrCat(ranks), folder_ + "/logs",
-                                      mode};
-    words.insert(words.end(), flags.begin(), flags.end());
+  Process(std::vector<std::string> words, const std::string& output,
+          std::vector<std::string> variables = {}) {
     std::vector<char*> argv;
     for (std::string& word : words) argv.push_back(word.data());
     argv.push_back(nullptr);
     pid_ = ::fork();
     if (pid_ != 0) return;
-    const int fd = ::open(File("output").c_str(), O_WRONLY | O_CREAT | O_APPEND, 0666);
+    for (std::string& variable : variables) ::putenv(variable.data());
+    const int fd = ::open(output.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0666);
     ::dup2(fd, 1);
     ::dup2(fd, 2);
     ::execv(argv[0], argv.data());
     ::_exit(127);
   }
-  ~Launched() {
-    if (pid_ > 0) {
-      ::kill(pid_, SIGKILL);
-      Wait();
-    }
-    std::error_code ignored;
-    std::filesystem::remove_all(folder_, ignored);
+  Process(Process&& other) noexcept : pid_(std::exchange(other.pid_, 0)) {}
+  Process& operator=(Process&&) = delete;
+  ~Process() {
+    if (pid_ <= 0) return;
+    ::kill(pid_, SIGKILL);
+    Wait();
   }
-  Launched(const Launched&) = delete;
-  Launched& operator=(const Launched&) = delete;
-
-  static std::string Program() {
-    const std::string tranche = TRANCHE_BINARY;
-    return tranche.substr(0, tranche.rfind('/')) + "/launch_test_program";
-  }
-
-  std::string File(const std::string& name) const { return folder_ + "/" + name; }
-  std::string Output() const { return ReadAll(File("output")); }
-  std::string Log(int rank) const {
-    return ReadAll(File(absl::StrCat("logs/rank-", rank, ".log")));
-  }
+  pid_t pid() const { return pid_; }
   void Signal(int signal) const { ::kill(pid_, signal); }
+  // The exit code; 1000 + signal where one ended it.
   int Wait() {
     int status = 0;
     ::waitpid(std::exchange(pid_, 0), &status, 0);
     return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
   }
 
+ private:
+  pid_t pid_ = 0;
+};
+
+class TempFolder {
+ public:
+  TempFolder() {
+    std::string pattern =
+        (std::filesystem::temp_directory_path() / "tranche_ranks_XXXXXX").string();
+    path_ = ::mkdtemp(pattern.data());
+  }
+  ~TempFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  TempFolder(const TempFolder&) = delete;
+  TempFolder& operator=(const TempFolder&) = delete;
+  std::string File(const std::string& name) const { return path_ + "/" + name; }
+
+ private:
+  std::string path_;
+};
+
+// `launch_test_program launch RANKS LOGS MODE FLAG...`, with a folder for its logs and output.
+class Launched {
+ public:
+  Launched(int ranks, const std::string& mode, std::vector<std::string> flags = {})
+      : process_(Words(ranks, mode, std::move(flags)), folder_.File("output")) {}
+
+  std::string File(const std::string& name) const { return folder_.File(name); }
+  std::string Output() const { return ReadAll(File("output")); }
+  std::string Log(int rank) const {
+    return ReadAll(File(absl::StrCat("logs/rank-", rank, ".log")));
+  }
+  void Signal(int signal) const { process_.Signal(signal); }
+  int Wait() { return process_.Wait(); }
+
   // The ranks' processes, in order, once all have been started.
   std::vector<pid_t> Ranks(int ranks) const {
+    const std::string path =
+        absl::StrCat("/proc/", process_.pid(), "/task/", process_.pid(), "/children");
     std::vector<pid_t> pids;
     EXPECT_TRUE(Eventually([&] {
       pids.clear();
-      const std::string children =
-          ReadAll(absl::StrCat("/proc/", pid_, "/task/", pid_, "/children"));
+      const std::string children = ReadAll(path);
       for (const auto word : absl::StrSplit(children, ' ', absl::SkipEmpty())) {
         pid_t pid = 0;
         if (absl::SimpleAtoi(word, &pid)) pids.push_back(pid);
@@ -116,8 +144,14 @@ class Launched {
   }
 
  private:
-  std::string folder_;
-  pid_t pid_ = 0;
+  std::vector<std::string> Words(int ranks, const std::string& mode,
+                                 std::vector<std::string> flags) const {
+    flags.insert(flags.begin(), {TestProgram(), "launch", absl::StrCat(ranks), File("logs"), mode});
+    return flags;
+  }
+
+  TempFolder folder_;
+  Process process_;
 };
 
 inline void ExpectNoneLives(const std::vector<pid_t>& pids) {

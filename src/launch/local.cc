@@ -321,6 +321,10 @@ int Launcher::Code() const {
 }
 
 int Launcher::Run() {
+  const int cores = cores_[0].cores;
+  LogNote(absl::StrCat(launch_.ranks, launch_.ranks == 1 ? " rank" : " ranks", " on this host, ",
+                       cores, cores == 1 ? " core" : " cores", launch_.ranks == 1 ? "" : " each",
+                       launch_.log_directory.empty() ? "" : "; logs in ", launch_.log_directory));
   for (int rank = 0; rank < launch_.ranks; ++rank) StartRank(rank);
   while (!AllEnded()) {
     const int signal = signals_.Next(100);

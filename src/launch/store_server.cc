@@ -7,43 +7,22 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "base/check.h"
 #include "base/log.h"
 #include "base/units.h"
-#include "launch/store.h"
+#include "launch/store_state.h"
 
 namespace tranche {
 namespace {
 
-constexpr double kHelloSeconds = 10;    // a connection that has not said hello by then is closed
-constexpr size_t kStrangers = 64;       // connections beyond one for each rank
-constexpr int kRefusalsLogged = 10;     // a port scan must not fill the log
-constexpr int64_t kOpenExchanges = 64;  // of one rank
+constexpr double kHelloSeconds = 10;  // a connection that has not said hello by then is closed
+constexpr size_t kStrangers = 64;     // connections beyond one for each rank
+constexpr int kRefusalsLogged = 10;   // a port scan must not fill the log
 
 std::string HostName() {
   char name[256] = "?";
   ::gethostname(name, sizeof(name) - 1);
   return name;
-}
-
-// {1, 2, 3, 5} -> "ranks 1-3 and 5".
-std::string NameRanks(const std::vector<int>& ranks) {
-  std::vector<std::string> runs;
-  for (size_t i = 0; i < ranks.size();) {
-    size_t last = i;
-    while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
-    if (last > i + 1) {
-      runs.push_back(absl::StrCat(ranks[i], "-", ranks[last]));
-    } else {
-      for (size_t k = i; k <= last; ++k) runs.push_back(absl::StrCat(ranks[k]));
-    }
-    i = last + 1;
-  }
-  const std::string end = runs.back();
-  runs.pop_back();
-  return absl::StrCat(ranks.size() == 1 ? "rank " : "ranks ", absl::StrJoin(runs, ", "),
-                      runs.empty() ? "" : " and ", end);
 }
 
 }  // namespace
@@ -52,30 +31,6 @@ std::string RankFailure::Message() const {
   return absl::StrCat("rank ", rank, " failed",
                       phase.empty() ? "" : absl::StrCat(" in phase \"", phase, "\""), ": ", reason);
 }
-
-struct StoreServer::Connection {
-  FileDescriptor fd;
-  FrameBuffer in;
-  std::string out;
-  size_t sent = 0;
-  int rank = -1;         // before its hello
-  bool closing = false;  // closed once `out` is sent
-  bool gone = false;
-  SteadyClock::time_point opened, heard;
-};
-
-struct StoreServer::Member {
-  bool joined = false;   // has said hello
-  bool leaving = false;  // has said goodbye
-  std::string phase;
-  std::string ended;  // how its process ended, where its starter has said so
-};
-
-struct StoreServer::Contribution {
-  std::string blob;
-  double seconds = 0;  // how long it waits for the others
-  SteadyClock::time_point deadline;
-};
 
 absl::StatusOr<std::unique_ptr<StoreServer>> StoreServer::Start(const StoreServerOptions& options) {
   TRANCHE_CHECK(options.world_size >= 1);
@@ -305,67 +260,6 @@ void StoreServer::Refuse(Connection* connection, absl::string_view why) {
   }
 }
 
-bool StoreServer::Contribute(Connection* connection, FrameKind kind, FrameReader body) {
-  const std::string name = body.Bytes(kMaxTextBytes);
-  const double seconds = body.Number() / 1e3;
-  std::string blob = body.Bytes(kMaxBlobBytes);
-  const auto rank = static_cast<size_t>(connection->rank);
-  if (!body.Done() || (kind == FrameKind::kGoodbye) != (name == kGoodbyeName) ||
-      members_[rank].leaving) {
-    return false;
-  }
-  if (failure_.has_value()) return true;  // it will have read so by now
-  const auto open = std::count_if(gatherings_.begin(), gatherings_.end(), [&](const auto& entry) {
-    return entry.second[rank].has_value();
-  });
-  if (open >= kOpenExchanges) return false;
-  Gathering& gathering = gatherings_[name];
-  gathering.resize(members_.size());
-  if (gathering[rank].has_value()) return false;
-  gathering[rank] = Contribution{std::move(blob), seconds, SteadyClock::now() + Seconds(seconds)};
-  members_[rank].leaving = kind == FrameKind::kGoodbye;
-  if (!std::all_of(gathering.begin(), gathering.end(), [](const auto& c) { return !!c; })) {
-    return true;
-  }
-  all_left_ = kind == FrameKind::kGoodbye;
-  FrameWriter writer(FrameKind::kGathered);
-  writer.Bytes(name).Number(static_cast<uint32_t>(members_.size()));
-  for (const auto& contribution : gathering) writer.Bytes(contribution->blob);
-  const std::string whole = writer.Finish();
-  gatherings_.erase(name);
-  for (const auto& member : connections_) {
-    if (member->rank >= 0) Send(member.get(), whole);
-  }
-  return true;
-}
-
-std::string StoreServer::DescribeMissing(const std::string& name, const Gathering& gathering,
-                                         absl::string_view within) const {
-  std::vector<int> missing;
-  std::vector<std::string> details;
-  for (size_t rank = 0; rank < members_.size(); ++rank) {
-    if (gathering[rank].has_value()) continue;
-    missing.push_back(static_cast<int>(rank));
-    const Member& member = members_[rank];
-    std::string does = !member.joined         ? "has not joined"
-                       : member.phase.empty() ? "has joined"
-                                              : absl::StrCat("is in phase \"", member.phase, "\"");
-    for (const auto& [other, waits] : gatherings_) {
-      if (waits[rank].has_value()) does = absl::StrCat("waits in \"", other, "\"");
-    }
-    if (member.leaving) does = "has said goodbye";
-    details.push_back(absl::StrCat("rank ", rank, " ", does));
-  }
-  constexpr size_t kDetailed = 8;
-  if (details.size() > kDetailed) {
-    details.resize(kDetailed);
-    details.push_back("…");
-  }
-  return absl::StrCat(NameRanks(missing), " of ", members_.size(),
-                      missing.size() == 1 ? " has" : " have", " not come to \"", name, "\"", within,
-                      " (", absl::StrJoin(details, "; "), ")");
-}
-
 void StoreServer::Send(Connection* connection, const std::string& frame) {
   if (connection->gone || connection->closing) return;
   connection->out.append(frame);
@@ -434,27 +328,6 @@ void StoreServer::CheckTimes() {
     }
   }
   for (auto& [name, gathering] : gatherings_) GiveUpOn(name, &gathering, now);
-}
-
-void StoreServer::GiveUpOn(const std::string& name, Gathering* gathering,
-                           SteadyClock::time_point now) {
-  bool hopeless = false;  // who is missing has said goodbye
-  for (size_t rank = 0; rank < members_.size(); ++rank) {
-    hopeless |= members_[rank].leaving && !(*gathering)[rank].has_value();
-  }
-  const Gathering waiting = *gathering;
-  for (const auto& connection : connections_) {
-    if (connection->rank < 0) continue;
-    const auto rank = static_cast<size_t>(connection->rank);
-    if (!waiting[rank].has_value() || !(hopeless || waiting[rank]->deadline <= now)) continue;
-    const std::string within =
-        hopeless ? "" : absl::StrCat(" within ", FormatSeconds(waiting[rank]->seconds));
-    Send(connection.get(), FrameWriter(FrameKind::kNotGathered)
-                               .Bytes(name)
-                               .Bytes(DescribeMissing(name, waiting, within))
-                               .Finish());
-    (*gathering)[rank].reset();
-  }
 }
 
 }  // namespace tranche

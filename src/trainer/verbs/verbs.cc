@@ -8,6 +8,7 @@ std::vector<Verb> AllVerbs() {
       TokenizerVerifyVerb(),
       TokenizeVerb(),
       TrainVerb(),
+      LaunchVerb(),
       PlanVerb(),
       EvalVerb(),
       ExportVerb(),

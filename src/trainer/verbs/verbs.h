@@ -12,6 +12,7 @@ Verb TokenizeVerb();
 Verb TokenizerTrainVerb();
 Verb TokenizerVerifyVerb();
 Verb TrainVerb();
+Verb LaunchVerb();
 Verb PlanVerb();
 Verb EvalVerb();
 Verb ExportVerb();

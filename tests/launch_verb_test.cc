@@ -1,0 +1,72 @@
+// `tranche launch`: what it refuses before any rank is started, and what it hands to the ranks.
+#include <cstdlib>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "train_test_run.h"
+
+namespace tranche {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::vector<std::string> Launch(const SmallRun& run, std::vector<std::string> words) {
+  words.insert(words.begin(), "launch");
+  words.insert(words.end(),
+               {run.recipe_path(), "--set", absl::StrCat("run.output_dir=", run.File("launched"))});
+  return words;
+}
+
+void ExpectNothingWritten(const SmallRun& run) {
+  EXPECT_FALSE(std::filesystem::exists(run.File("launched")));
+}
+
+TEST(LaunchVerb, NeedsANumberOfRanks) {
+  const SmallRun run;
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{}, {"-n", "0"}, {"-n", "many"}, {"--ranks=-1"}}) {
+    const Result result = run.Call(Launch(run, words));
+    EXPECT_EQ(result.code, 2) << result.output;
+    EXPECT_THAT(result.output, HasSubstr("ranks"));
+  }
+  ExpectNothingWritten(run);
+}
+
+TEST(LaunchVerb, SaysFaultsOfTheRecipeOnceAndStartsNothing) {
+  const SmallRun run;
+  const Result result = run.Call(
+      Launch(run, {"-n", "3", "--oversubscribe", "--set", "training.global_batch_size=many"}));
+  EXPECT_EQ(result.code, 2);
+  const size_t first = result.output.find("training.global_batch_size");
+  EXPECT_NE(first, std::string::npos) << result.output;
+  EXPECT_EQ(result.output.find("error: ", result.output.find("error: ") + 1), std::string::npos);
+  EXPECT_EQ(result.output.find("note: 3 ranks"), std::string::npos);
+  ExpectNothingWritten(run);
+}
+
+TEST(LaunchVerb, RefusesToBeStartedAsARank) {
+  const SmallRun run;
+  ::setenv("RANK", "1", 1);
+  ::setenv("WORLD_SIZE", "2", 1);
+  ::setenv("MASTER_ADDR", "localhost", 1);
+  ::setenv("MASTER_PORT", "29500", 1);
+  const Result result = run.Call(Launch(run, {"-n", "2", "--oversubscribe"}));
+  for (const char* name : {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}) ::unsetenv(name);
+  EXPECT_EQ(result.code, 2);
+  EXPECT_THAT(result.output, HasSubstr("is itself rank 1 of 2"));
+  ExpectNothingWritten(run);
+}
+
+TEST(LaunchVerb, ADryRunOfTheRanksWritesNothing) {
+  const SmallRun run;
+  const Result alone = run.Train("launched", {"--dry-run"});
+  ASSERT_EQ(alone.code, 0) << alone.output;
+  const Result result = run.Call(Launch(run, {"-n", "2", "--oversubscribe", "--dry-run"}));
+  EXPECT_EQ(result.code, 0) << result.output;
+  EXPECT_THAT(result.output, HasSubstr("2 ranks on this host"));
+  EXPECT_THAT(result.output, HasSubstr("memory"));  // rank 0's plan
+  ExpectNothingWritten(run);
+}
+
+}  // namespace
+}  // namespace tranche

@@ -245,6 +245,24 @@ TEST_F(TokenizerFiles, IdIsTheLineNumberWhateverTheLineHolds) {
   }
 }
 
+TEST_F(TokenizerFiles, AByteOrderMarkIsNoPartOfTheFirstTokenOrRule) {
+  folder_.Write("vocab.txt", "\xef\xbb\xbf[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n");
+  const auto words = Tokenizer::Load(folder_.path());
+  ASSERT_TRUE(words.ok()) << words.status();
+  EXPECT_EQ((*words)->specials().pad, 0);
+  EXPECT_EQ((*words)->IdToToken(0), "[PAD]");
+  ScratchFolder bpe;
+  bpe.Write("vocab.json", R"({"a": 0, "b": 1, "ab": 2})");
+  for (const char* rules : {"\xef\xbb\xbf#version: 0.2\na b\n",
+                            "\xef\xbb\xbf"
+                            "a b\n"}) {
+    bpe.Write("merges.txt", rules);
+    const auto tokenizer = Tokenizer::Load(bpe.path());
+    ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+    EXPECT_EQ(Ids(**tokenizer, "ab"), (std::vector<int32_t>{2}));
+  }
+}
+
 TEST_F(TokenizerFiles, OfEqualLinesTheLaterCountsAndTheUserIsTold) {
   folder_.Write("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\na\nc\n");
   const auto tokenizer = Tokenizer::Load(folder_.path());

@@ -33,6 +33,7 @@ absl::StatusOr<std::string> ReadText(const std::string& path) {
     return absl::InvalidArgumentError(
         absl::StrCat(path, ":", line, ": invalid UTF-8 at byte ", *invalid));
   }
+  if (absl::StartsWith(text, "\xef\xbb\xbf")) text.erase(0, 3);  // an editor's mark is no token's
   return text;
 }
 

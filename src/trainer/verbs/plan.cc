@@ -2,7 +2,9 @@
 #include <cstdio>
 
 #include "base/file.h"
+#include "base/log.h"
 #include "base/status.h"
+#include "model/hf_folder.h"
 #include "trainer/cli.h"
 #include "trainer/exit_codes.h"
 #include "trainer/recipe.h"
@@ -10,6 +12,7 @@
 #include "trainer/run_plan.h"
 #include "trainer/saved_model.h"
 #include "trainer/verbs/verbs.h"
+#include "trainer/weights.h"
 
 namespace tranche {
 namespace {
@@ -17,10 +20,17 @@ namespace {
 absl::StatusOr<RunPlan> Plan(const Arguments& arguments) {
   const std::string& path = arguments.positionals()[0];
   const std::vector<std::string> sets = arguments.GetAll("set");
-  TRANCHE_ASSIGN_OR_RETURN(const Recipe recipe, IsDirectory(path)
-                                                    ? RecipeForFolder(path, sets)
-                                                    : LoadRecipe(path, sets, RecipeFiles::kModel));
+  const bool folder = IsDirectory(path);
+  TRANCHE_ASSIGN_OR_RETURN(Recipe recipe, folder ? RecipeForFolder(path, sets)
+                                                 : LoadRecipe(path, sets, RecipeFiles::kModel));
+  const bool weights = !recipe.model.path.empty() && HfFolder::HoldsWeights(recipe.model.path);
+  if (folder && weights) recipe.model.init = "pretrained", recipe.model.fresh_head = true;
   TRANCHE_ASSIGN_OR_RETURN(const RunSetup setup, SetUpRun(recipe, /*with_tokenizer=*/false));
+  if (weights) {
+    TRANCHE_RETURN_IF_ERROR(CheckFirstWeights(setup, /*aloud=*/!folder));
+  } else if (recipe.model.init == "pretrained") {
+    LogNote(recipe.model.path + ": holds no weights yet; planned by its config.json");
+  }
   return MakePlan(setup, std::nullopt, UsableThreads());
 }
 

@@ -31,16 +31,18 @@ int64_t ReadNumber(const char* path, const char* format) {
   return number;
 }
 
-// What the machine can still give without swapping, by its own estimate (free memory and what it
-// can reclaim), and at most what a container may have at all.
-int64_t AvailableMemory() {
+}  // namespace
+
+int64_t AvailableHostMemory() {
   const int64_t kibibytes = ReadNumber("/proc/meminfo", "MemAvailable: %" SCNd64 " kB");
   const int64_t container = ReadNumber("/sys/fs/cgroup/memory.max", "%" SCNd64);
   return std::min(kibibytes == INT64_MAX ? INT64_MAX : kibibytes * 1024, container);
 }
 
+namespace {
+
 absl::Status NotEnough(int64_t capacity, absl::string_view why) {
-  const int64_t available = AvailableMemory();
+  const int64_t available = AvailableHostMemory();
   return absl::ResourceExhaustedError(absl::StrCat(
       "the run needs ", FormatBytes(capacity), " of memory and the machine has not got it: ", why,
       available == INT64_MAX ? "" : absl::StrCat("; available are ", FormatBytes(available))));
@@ -72,7 +74,7 @@ Arena Arena::Rehearsal() {
 
 absl::StatusOr<Arena> Arena::OnHost(int64_t capacity) {
   // The system hands out more than it has and kills whoever touches it: ask first.
-  if (capacity > AvailableMemory()) return NotEnough(capacity, "too little is free");
+  if (capacity > AvailableHostMemory()) return NotEnough(capacity, "too little is free");
   const size_t size = static_cast<size_t>(std::max<int64_t>(capacity, kAlignment));
   void* memory = ::mmap(nullptr, size, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

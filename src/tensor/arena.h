@@ -24,6 +24,10 @@ namespace tranche {
 enum class MemoryKind : uint8_t { kWeights, kGradients, kOptimizer, kActivations, kWorkspace };
 absl::string_view MemoryKindName(MemoryKind kind);
 
+// What the machine can still give without swapping, by its own estimate (free memory and what it
+// can reclaim), and at most what a container may have at all; INT64_MAX where it does not say.
+int64_t AvailableHostMemory();
+
 class Arena {
  public:
   static constexpr int64_t kAlignment = 256;

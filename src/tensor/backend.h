@@ -22,6 +22,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <string>
@@ -39,6 +40,10 @@ class Stream {
  public:
   virtual ~Stream() = default;
 };
+
+// kCompute: operations, with all threads. kTransfer: data that moves, and calls of the host, beside
+// them.
+enum class StreamKind : uint8_t { kCompute, kTransfer };
 
 // A point in a stream that others can wait for. Reusable: Record moves it.
 class Event {
@@ -144,7 +149,8 @@ class Backend {
   virtual void ReserveWorkspace(const WorkspaceLimits& limits, Arena& arena) = 0;
 
   // --- streams ---
-  virtual std::unique_ptr<Stream> CreateStream(absl::string_view name) = 0;
+  virtual std::unique_ptr<Stream> CreateStream(absl::string_view name,
+                                               StreamKind kind = StreamKind::kCompute) = 0;
   virtual std::unique_ptr<Event> CreateEvent() = 0;
   virtual void Record(Stream& stream,
                       Event& event) = 0;  // the event happens when the work enqueued so far is done
@@ -152,6 +158,9 @@ class Backend {
                     Event& event) = 0;  // work enqueued later starts after the event's last Record
   virtual void Synchronize(Event& event) = 0;  // the host waits
   virtual void Synchronize(Stream& stream) = 0;
+  // Runs `work` on the host when the stream gets there, and goes on when it returns. It may read
+  // and write host memory and, on the CPU, the tensors of work that is done; it enqueues nothing.
+  virtual void Call(Stream& stream, std::function<void()> work) = 0;
 
   // --- moving --- host memory must stay valid (to device) or untouched (to host) until the stream
   // has passed this point. Contiguous tensors.
@@ -234,6 +243,9 @@ class Backend {
   // order, lines in fixed point, which is associative: the sum does not depend on where slices are
   // cut (at multiples of 64).
   virtual void SquaredNorm(Stream& stream, Tensor gradients, Tensor norm_state) = 0;
+  // total [1, C] = the sum of the rows of records [R, C >= 4] uint64, in their order: columns 0..3
+  // are a norm_state, whose fourth is a plain count; the others hold fp64.
+  virtual void SumRecords(Stream& stream, Tensor records, Tensor total) = 0;
   // control [1, 4] fp32 = {norm, factor for the gradients (min(1, max_norm / (norm + 1e-6)), 1
   // where max_norm is 0), 1 to apply the update or 0 to skip it, 0}. Skips where that count is not
   // zero or loss_sum is not finite; then norm is NaN.

@@ -300,6 +300,11 @@ void SquaredNorm(const Tensor& gradients, const Tensor& norm_state) {
   Vector(norm_state, 4, DType::kUInt64);
 }
 
+void SumRecords(const Tensor& records, const Tensor& total) {
+  TRANCHE_CHECK(records.dtype == DType::kUInt64 && records.cols >= 4);
+  Vector(total, records.cols, DType::kUInt64);
+}
+
 void FinishNorm(const Tensor& norm_state, const Tensor& loss_sum, const Tensor& control) {
   Vector(norm_state, 4, DType::kUInt64);
   Vector(loss_sum, 1, DType::kFloat64);

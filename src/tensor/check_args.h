@@ -39,6 +39,7 @@ void AttentionBackward(const AttentionArgs& args, const Tensor& d_out, const Ten
 void CrossEntropy(const Tensor& logits, const Tensor& labels, const Tensor& loss_sum,
                   const Tensor& row_losses);
 void SquaredNorm(const Tensor& gradients, const Tensor& norm_state);
+void SumRecords(const Tensor& records, const Tensor& total);
 void FinishNorm(const Tensor& norm_state, const Tensor& loss_sum, const Tensor& control);
 void AdamW(const AdamWArgs& args);
 

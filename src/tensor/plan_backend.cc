@@ -1,5 +1,7 @@
 #include "tensor/plan_backend.h"
 
+#include <algorithm>
+#include <initializer_list>
 #include <memory>
 #include <string>
 
@@ -10,9 +12,24 @@
 namespace tranche {
 namespace {
 
+struct ClockedStream : Stream {
+  double seconds = 0;
+};
+struct ClockedEvent : Event {
+  double seconds = 0;
+};
+
 class CountingBackend : public PlanBackend {
  public:
   explicit CountingBackend(int threads) : threads_(threads) {}
+
+  void SetRates(const PlanRates& rates) override { rates_ = rates; }
+  double Seconds(const Stream& stream) const override {
+    return static_cast<const ClockedStream&>(stream).seconds;
+  }
+  void Spend(Stream& stream, double seconds) override {
+    static_cast<ClockedStream&>(stream).seconds += seconds;
+  }
 
   const PlanCounts& counts() const override { return counts_; }
   void ResetCounts() override { counts_ = {}; }
@@ -24,129 +41,155 @@ class CountingBackend : public PlanBackend {
     AllocateCpuWorkspace(limits, threads_, arena);
   }
 
-  std::unique_ptr<Stream> CreateStream(absl::string_view) override {
-    return std::make_unique<Stream>();
+  std::unique_ptr<Stream> CreateStream(absl::string_view, StreamKind) override {
+    return std::make_unique<ClockedStream>();
   }
-  std::unique_ptr<Event> CreateEvent() override { return std::make_unique<Event>(); }
-  void Record(Stream&, Event&) override {}
-  void Wait(Stream&, Event&) override {}
+  std::unique_ptr<Event> CreateEvent() override { return std::make_unique<ClockedEvent>(); }
+  void Record(Stream& stream, Event& event) override {
+    static_cast<ClockedEvent&>(event).seconds = Seconds(stream);
+  }
+  void Wait(Stream& stream, Event& event) override {
+    double& clock = static_cast<ClockedStream&>(stream).seconds;
+    clock = std::max(clock, static_cast<ClockedEvent&>(event).seconds);
+  }
   void Synchronize(Event&) override {}
   void Synchronize(Stream&) override {}
+  void Call(Stream&, std::function<void()>) override {}
 
-  void CopyToDevice(Stream&, Tensor to, const void*) override {
+  void CopyToDevice(Stream& stream, Tensor to, const void*) override {
     check_args::HostCopy(to);
     counts_.host_to_device_bytes += to.size() * SizeOf(to.dtype);
-    ++counts_.operations;
+    Operation(stream, 0, {to});
   }
-  void CopyToHost(Stream&, void*, Tensor from) override {
+  void CopyToHost(Stream& stream, void*, Tensor from) override {
     check_args::HostCopy(from);
     counts_.device_to_host_bytes += from.size() * SizeOf(from.dtype);
-    ++counts_.operations;
+    Operation(stream, 0, {from});
   }
-  void Fill(Stream&, Tensor tensor, float value) override {
+  void Fill(Stream& stream, Tensor tensor, float value) override {
     check_args::Fill(tensor, value);
-    ++counts_.operations;
+    Operation(stream, 0, {tensor});
   }
-  void Copy(Stream&, Tensor to, Tensor from) override {
+  void Copy(Stream& stream, Tensor to, Tensor from) override {
     check_args::Copy(to, from);
-    ++counts_.operations;
+    Operation(stream, 0, {to, from});
   }
-  void Add(Stream&, Tensor to, Tensor from) override {
+  void Add(Stream& stream, Tensor to, Tensor from) override {
     check_args::Add(to, from);
-    ++counts_.operations;
+    Operation(stream, 0, {to, from});
   }
-  void GatherRows(Stream&, Tensor to, Tensor from, Tensor rows) override {
+  void GatherRows(Stream& stream, Tensor to, Tensor from, Tensor rows) override {
     check_args::Rows(to, from, rows);
-    ++counts_.operations;
+    Operation(stream, 0, {to, to, rows});
   }
-  void ScatterAddRows(Stream&, Tensor to, Tensor from, Tensor rows) override {
+  void ScatterAddRows(Stream& stream, Tensor to, Tensor from, Tensor rows) override {
     check_args::Rows(from, to, rows);
-    ++counts_.operations;
+    Operation(stream, 0, {from, from, rows});
   }
-  void MatMul(Stream&, const MatMulArgs& args) override {
+  void MatMul(Stream& stream, const MatMulArgs& args) override {
     check_args::MatMul(args);
-    counts_.matmul_flops += 2 * args.c.size() * (args.transpose_a ? args.a.rows : args.a.cols);
-    ++counts_.operations;
+    const int64_t flops = 2 * args.c.size() * (args.transpose_a ? args.a.rows : args.a.cols);
+    counts_.matmul_flops += flops;
+    Operation(stream, flops,
+              {args.a, args.b, args.c, args.residual, args.pre_activation, args.derivative_input});
   }
-  void BiasBackward(Stream&, Tensor d_bias, Tensor d_out) override {
+  void BiasBackward(Stream& stream, Tensor d_bias, Tensor d_out) override {
     check_args::BiasBackward(d_bias, d_out);
-    ++counts_.operations;
+    Operation(stream, 0, {d_bias, d_out});
   }
-  void Embedding(Stream&, Tensor out, Tensor table, Tensor ids, bool) override {
+  void Embedding(Stream& stream, Tensor out, Tensor table, Tensor ids, bool) override {
     check_args::Embedding(out, table, ids);
-    ++counts_.operations;
+    Operation(stream, 0, {out, out, ids});
   }
-  void EmbeddingBackward(Stream&, Tensor d_table, Tensor d_out, Tensor ids, int32_t) override {
+  void EmbeddingBackward(Stream& stream, Tensor d_table, Tensor d_out, Tensor ids,
+                         int32_t) override {
     check_args::EmbeddingBackward(d_table, d_out, ids);
-    ++counts_.operations;
+    Operation(stream, 0, {d_out, d_out, ids});
   }
-  void Norm(Stream&, const NormArgs& args, Tensor x, Tensor y, Tensor statistics) override {
+  void Norm(Stream& stream, const NormArgs& args, Tensor x, Tensor y, Tensor statistics) override {
     check_args::Norm(args, x, y, statistics);
-    ++counts_.operations;
+    Operation(stream, 0, {x, y, statistics});
   }
-  void NormBackward(Stream&, const NormArgs& args, Tensor d_y, Tensor x, Tensor statistics,
+  void NormBackward(Stream& stream, const NormArgs& args, Tensor d_y, Tensor x, Tensor statistics,
                     Tensor d_x, Tensor residual, Tensor d_weight, Tensor d_bias) override {
     check_args::NormBackward(args, d_y, x, statistics, d_x, residual, d_weight, d_bias);
-    ++counts_.operations;
+    Operation(stream, 0, {d_y, x, statistics, d_x, residual, d_weight, d_bias});
   }
-  void ActivationForward(Stream&, Activation, Tensor x, Tensor y) override {
+  void ActivationForward(Stream& stream, Activation, Tensor x, Tensor y) override {
     check_args::ActivationForward(x, y);
-    ++counts_.operations;
+    Operation(stream, 0, {x, y});
   }
-  void ActivationBackward(Stream&, Activation, Tensor d_y, Tensor x, Tensor d_x) override {
+  void ActivationBackward(Stream& stream, Activation, Tensor d_y, Tensor x, Tensor d_x) override {
     check_args::ActivationBackward(d_y, x, d_x);
-    ++counts_.operations;
+    Operation(stream, 0, {d_y, x, d_x});
   }
-  void GatedForward(Stream&, Activation, bool, Tensor x, Tensor y) override {
+  void GatedForward(Stream& stream, Activation, bool, Tensor x, Tensor y) override {
     check_args::GatedForward(x, y);
-    ++counts_.operations;
+    Operation(stream, 0, {x, y});
   }
-  void GatedBackward(Stream&, Activation, bool, Tensor d_y, Tensor x, Tensor d_x) override {
+  void GatedBackward(Stream& stream, Activation, bool, Tensor d_y, Tensor x, Tensor d_x) override {
     check_args::GatedBackward(d_y, x, d_x);
-    ++counts_.operations;
+    Operation(stream, 0, {d_y, x, d_x});
   }
-  void Dropout(Stream&, const DropoutArgs& args, Tensor x, Tensor residual, Tensor y) override {
+  void Dropout(Stream& stream, const DropoutArgs& args, Tensor x, Tensor residual,
+               Tensor y) override {
     check_args::Dropout(args, x, residual, y);
-    ++counts_.operations;
+    Operation(stream, 0, {x, residual, y});
   }
-  void Rotary(Stream&, Tensor x, int64_t heads, Tensor positions, Tensor cosine, Tensor sine,
+  void Rotary(Stream& stream, Tensor x, int64_t heads, Tensor positions, Tensor cosine, Tensor sine,
               bool) override {
     check_args::Rotary(x, heads, positions, cosine, sine);
-    ++counts_.operations;
+    Operation(stream, 0, {x, positions, cosine, sine});
   }
-  void Attention(Stream&, const AttentionArgs& args, Tensor q, Tensor k, Tensor v, Tensor out,
-                 Tensor log_sum_exp) override {
+  void Attention(Stream& stream, const AttentionArgs& args, Tensor q, Tensor k, Tensor v,
+                 Tensor out, Tensor log_sum_exp) override {
     check_args::Attention(args, q, k, v, out, log_sum_exp);
-    counts_.attention_flops += 4 * args.pairs * args.heads * args.head_dim;
-    ++counts_.operations;
+    const int64_t flops = 4 * args.pairs * args.heads * args.head_dim;
+    counts_.attention_flops += flops;
+    Operation(stream, flops, {q, k, v, out, log_sum_exp});
   }
-  void AttentionBackward(Stream&, const AttentionArgs& args, Tensor d_out, Tensor q, Tensor k,
-                         Tensor v, Tensor out, Tensor log_sum_exp, Tensor d_q, Tensor d_k,
+  void AttentionBackward(Stream& stream, const AttentionArgs& args, Tensor d_out, Tensor q,
+                         Tensor k, Tensor v, Tensor out, Tensor log_sum_exp, Tensor d_q, Tensor d_k,
                          Tensor d_v) override {
     check_args::AttentionBackward(args, d_out, q, k, v, out, log_sum_exp, d_q, d_k, d_v);
-    counts_.attention_flops += 10 * args.pairs * args.heads * args.head_dim;
-    ++counts_.operations;
+    const int64_t flops = 10 * args.pairs * args.heads * args.head_dim;
+    counts_.attention_flops += flops;
+    Operation(stream, flops, {d_out, q, k, v, out, log_sum_exp, d_q, d_k, d_v});
   }
-  void CrossEntropy(Stream&, Tensor logits, Tensor labels, bool, float, Tensor loss_sum,
+  void CrossEntropy(Stream& stream, Tensor logits, Tensor labels, bool, float, Tensor loss_sum,
                     Tensor row_losses) override {
     check_args::CrossEntropy(logits, labels, loss_sum, row_losses);
-    ++counts_.operations;
+    Operation(stream, 0, {logits, labels, loss_sum, row_losses});
   }
-  void SquaredNorm(Stream&, Tensor gradients, Tensor norm_state) override {
+  void SquaredNorm(Stream& stream, Tensor gradients, Tensor norm_state) override {
     check_args::SquaredNorm(gradients, norm_state);
-    ++counts_.operations;
+    Operation(stream, 0, {gradients, norm_state});
   }
-  void FinishNorm(Stream&, Tensor norm_state, Tensor loss_sum, float, Tensor control) override {
+  void SumRecords(Stream& stream, Tensor records, Tensor total) override {
+    check_args::SumRecords(records, total);
+    Operation(stream, 0, {records, total});
+  }
+  void FinishNorm(Stream& stream, Tensor norm_state, Tensor loss_sum, float,
+                  Tensor control) override {
     check_args::FinishNorm(norm_state, loss_sum, control);
-    ++counts_.operations;
+    Operation(stream, 0, {norm_state, loss_sum, control});
   }
-  void AdamW(Stream&, const AdamWArgs& args) override {
+  void AdamW(Stream& stream, const AdamWArgs& args) override {
     check_args::AdamW(args);
-    ++counts_.operations;
+    Operation(stream, 0, {args.master, args.weights, args.gradients, args.m, args.v});
   }
 
  private:
+  void Operation(Stream& stream, int64_t flops, std::initializer_list<Tensor> tensors) {
+    ++counts_.operations;
+    int64_t bytes = 0;
+    for (const Tensor& tensor : tensors) bytes += tensor.size() * SizeOf(tensor.dtype);
+    Spend(stream, std::max(static_cast<double>(flops) / rates_.matmul_flops,
+                           static_cast<double>(bytes) / rates_.memory_bytes));
+  }
+
   const int threads_;
+  PlanRates rates_;
   PlanCounts counts_;
 };
 

@@ -1,5 +1,6 @@
 // The backend that does no arithmetic. Running a real step on it, with a rehearsal arena, gives the
-// memory, the FLOPs and the bytes moved of that step before any device exists.
+// memory, the FLOPs and the bytes moved of that step before any device exists, and the seconds it
+// would take: each stream has a clock that operations move on and waits push forward.
 #pragma once
 
 #include <cstdint>
@@ -17,10 +18,23 @@ struct PlanCounts {
   int64_t operations = 0;
 };
 
+// How fast the device is that the plan stands in for. An operation takes the longer of its
+// arithmetic and its way through memory, every tensor once.
+struct PlanRates {
+  double matmul_flops = 1e11;  // per second
+  double memory_bytes = 1e10;  // per second
+};
+
 class PlanBackend : public Backend {
  public:
   virtual const PlanCounts& counts() const = 0;
   virtual void ResetCounts() = 0;
+
+  virtual void SetRates(const PlanRates& rates) = 0;
+  // The stream's clock, in seconds since it was made.
+  virtual double Seconds(const Stream& stream) const = 0;
+  // Work that is no operation, a collective say, takes this long.
+  virtual void Spend(Stream& stream, double seconds) = 0;
 };
 
 // Stands in for the CPU backend with this many threads: reserves the same workspace.

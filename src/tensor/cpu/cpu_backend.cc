@@ -5,6 +5,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
@@ -36,8 +37,8 @@ class CpuBackend : public Backend {
     workspace_ = AllocateCpuWorkspace(limits, threads_, arena);
   }
 
-  std::unique_ptr<Stream> CreateStream(absl::string_view name) override {
-    return std::make_unique<CpuStream>(name, threads_);
+  std::unique_ptr<Stream> CreateStream(absl::string_view name, StreamKind kind) override {
+    return std::make_unique<CpuStream>(name, kind == StreamKind::kCompute ? threads_ : 1);
   }
   std::unique_ptr<Event> CreateEvent() override { return std::make_unique<CpuEvent>(); }
   void Record(Stream& stream, Event& event) override { On(event).Record(On(stream)); }
@@ -47,6 +48,10 @@ class CpuBackend : public Backend {
     CpuEvent event;
     event.Record(On(stream));
     event.Synchronize();
+  }
+
+  void Call(Stream& stream, std::function<void()> work) override {
+    On(stream).Enqueue(std::move(work));
   }
 
   void CopyToDevice(Stream& stream, Tensor to, const void* from) override {
@@ -174,6 +179,10 @@ class CpuBackend : public Backend {
   void SquaredNorm(Stream& stream, Tensor gradients, Tensor norm_state) override {
     check_args::SquaredNorm(gradients, norm_state);
     Run(stream, [=](int threads) { cpu::SquaredNorm(gradients, norm_state, threads); });
+  }
+  void SumRecords(Stream& stream, Tensor records, Tensor total) override {
+    check_args::SumRecords(records, total);
+    On(stream).Enqueue([=] { cpu::SumRecords(records, total); });
   }
   void FinishNorm(Stream& stream, Tensor norm_state, Tensor loss_sum, float max_norm,
                   Tensor control) override {

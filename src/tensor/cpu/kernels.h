@@ -64,6 +64,7 @@ int64_t CrossEntropyScratchBytes(
 
 // optimizer.cc
 void SquaredNorm(Tensor gradients, Tensor norm_state, int threads);
+void SumRecords(Tensor records, Tensor total);
 void FinishNorm(Tensor norm_state, Tensor loss_sum, float max_norm, Tensor control);
 void AdamW(const AdamWArgs& args, int threads);
 

@@ -151,6 +151,30 @@ void SquaredNorm(Tensor gradients, Tensor norm_state, int threads) {
   state[2] = total.faults;
 }
 
+void SumRecords(Tensor records, Tensor total) {
+  TRANCHE_CHECK(records.dtype == DType::kUInt64 && total.dtype == DType::kUInt64);
+  TRANCHE_CHECK(total.cols == records.cols && records.cols >= 4);
+  NormSum norm;
+  uint64_t count = 0;
+  for (int64_t row = 0; row < records.rows; ++row) {
+    const uint64_t* record = records.Row<uint64_t>(row);
+    norm.Add({(Fixed128{record[1]} << 64) | record[0], record[2]});
+    count += record[3];
+  }
+  uint64_t* out = total.Row<uint64_t>(0);
+  for (int64_t column = 4; column < records.cols; ++column) {
+    double sum = 0;
+    for (int64_t row = 0; row < records.rows; ++row) {
+      sum += std::bit_cast<double>(records.Row<uint64_t>(row)[column]);
+    }
+    out[column] = std::bit_cast<uint64_t>(sum);
+  }
+  out[0] = static_cast<uint64_t>(norm.squares);
+  out[1] = static_cast<uint64_t>(norm.squares >> 64);
+  out[2] = norm.faults;
+  out[3] = count;
+}
+
 void FinishNorm(Tensor norm_state, Tensor loss_sum, float max_norm, Tensor control) {
   TRANCHE_CHECK(norm_state.dtype == DType::kUInt64 && norm_state.cols == 4);
   TRANCHE_CHECK(loss_sum.dtype == DType::kFloat64);

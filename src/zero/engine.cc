@@ -1,59 +1,193 @@
 #include "zero/engine.h"
 
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <mutex>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "zero/group_buffers.h"
 #include "zero/group_layout.h"
+#include "zero/placement.h"
+#include "zero/residency.h"
 
 namespace tranche {
 namespace {
 
-class SingleRankEngine : public Engine {
+using Clock = std::chrono::steady_clock;
+
+// Steps whose counts may be on their way to the device.
+constexpr size_t kCountsInFlight = 4;
+
+class EngineImpl : public Engine {
  public:
-  SingleRankEngine(std::vector<ParamSpec> specs, const EngineOptions& options, Backend& backend,
-                   Arena& arena)
+  EngineImpl(std::vector<ParamSpec> specs, const EngineOptions& options, Backend& backend,
+             Arena& arena, Comm* comm)
       : specs_(std::move(specs)),
         options_(options),
         backend_(backend),
+        comm_(comm),
+        ranks_(comm != nullptr ? comm->size() : 1),
+        rank_(comm != nullptr ? comm->rank() : 0),
         rule_(CreateAdamW(options.update)),
-        layout_(BuildLayout(specs_)) {
-    for (size_t g = 0; g < layout_.groups.size(); ++g) AllocateGroup(static_cast<int>(g), arena);
-    if (!options_.training) return;
-    norm_state_ = arena.Allocate("norm state", MemoryKind::kWorkspace, DType::kUInt64, 1, 4);
+        buffers_(specs_, options_, *rule_, ranks_, rank_, arena),
+        placement_(buffers_.placement()),
+        residency_(num_groups(), std::max(2, std::min(options.layer_slots, num_groups() - 2))),
+        span_begins_(static_cast<size_t>(num_groups())),
+        exposed_(static_cast<size_t>(num_groups() + 1)) {
+    TRANCHE_CHECK(options_.training || ranks_ == 1);
+    for (int g = 0; g < num_groups(); ++g) {
+      gathered_.push_back(backend_.CreateEvent());
+      reduced_.push_back(backend_.CreateEvent());
+    }
+    AllocateSlots(arena);
+    records_ = arena.Allocate("sums of each rank", MemoryKind::kWorkspace, DType::kUInt64, ranks_,
+                              kRecordWords);
+    totals_ = arena.Allocate("sums", MemoryKind::kWorkspace, DType::kUInt64, 1, kRecordWords);
     control_ = arena.Allocate("control", MemoryKind::kWorkspace, DType::kFloat32, 1, 4);
-    for (size_t g = 0; g < groups_.size(); ++g) CutSlices(g);
+    for (auto* event : {&hop_, &summed_, &weights_ready_}) *event = backend_.CreateEvent();
+    if (ranks_ > 1 && options_.overlap) {
+      comm_stream_ = backend_.CreateStream("communication", StreamKind::kTransfer);
+    }
+  }
+  ~EngineImpl() override {
+    if (comm_stream_ != nullptr) backend_.Synchronize(*comm_stream_);
   }
 
   const std::vector<ParamSpec>& specs() const override { return specs_; }
   const EngineOptions& options() const override { return options_; }
 
-  void Prefetch(int) override {}
-  void Acquire(Stream&, int) override {}
-  void Release(Stream&, int) override {}
-  void Reduce(Stream&, int) override {}
+  // --- what the model asks ---
 
-  Tensor Weight(int param) const override { return View(param, GroupOf(param).weights); }
-  Tensor Gradient(int param) const override {
-    TRANCHE_CHECK(options_.training);
-    return View(param, GroupOf(param).gradients);
+  void Prefetch(int group) override {
+    if (comm_stream_ != nullptr) Gather(*comm_stream_, group);
   }
 
-  void BeginStep(Stream& stream) override {
-    for (const Group& group : groups_) backend_.Fill(stream, group.gradients, 0);
+  void Acquire(Stream& stream, int group) override {
+    if (ranks_ > 1) {
+      Gather(Beside(stream), group);
+      Expose(stream, *gathered_[Index(group)], group);
+    }
+    Begin(stream, group);
+    if (!placement_.weights_sharded) return;
+    TRANCHE_CHECK(residency_.SlotOf(group) >= 0) << "no room for the weights of group " << group;
+    residency_.Pin(group);
   }
 
-  void Step(Stream& stream, float learning_rate, int64_t step, Tensor loss_sum) override {
-    TRANCHE_CHECK(options_.training);
-    backend_.Fill(stream, norm_state_, 0);
-    for (const Group& group : groups_) backend_.SquaredNorm(stream, group.gradients, norm_state_);
-    backend_.FinishNorm(stream, norm_state_, loss_sum, options_.update.max_grad_norm, control_);
-    for (const UpdateSlice& slice : slices_) {
-      rule_->Apply(backend_, stream, slice, control_, learning_rate, step);
+  void Release(Stream& stream, int group) override {
+    End(stream, backward_ ? "backward" : "forward", group);
+    if (!placement_.weights_sharded) return;
+    residency_.Unpin(group);
+    backend_.Record(stream, *weight_slots_[Index(residency_.SlotOf(group))].free);
+  }
+
+  void Reduce(Stream& stream, int group) override {
+    backward_ = group > 0;  // the head's is the first, the embeddings' the last
+    if (ranks_ == 1) return;
+    const int64_t earlier = micro_batch_;
+    if (group == 0) ++micro_batch_;  // the last group of a backward pass
+    if (!placement_.gradients_sharded && earlier + 1 < micro_batches_) return;
+    Stream& beside = Beside(stream);
+    Hop(stream, beside);
+    const Tensor whole = WholeGradients(group);
+    for (const Range& bucket : buffers_.buckets(group)) {
+      const Tensor all = Slice(whole, bucket);
+      const Tensor mine = buffers_.Mine(buffers_.gradients(group), bucket);
+      comm_->ReduceScatter(beside, mine, all, placement_.gradients_sharded && earlier > 0, group);
+      if (!placement_.optimizer_sharded) comm_->AllGather(beside, all, mine, group);
+    }
+    backend_.Record(beside, *reduced_[Index(group)]);
+    if (!placement_.gradients_sharded) return;
+    // The buffer is clean again for the next group that computes its gradients there.
+    Slot& slot = gradient_slots_[Index(GradientSlot(group))];
+    backend_.Fill(beside, slot.buffer, 0);
+    backend_.Record(beside, *slot.free);
+    if (group > 0) {
+      Expose(stream, *gradient_slots_[Index(GradientSlot(group - 1))].free, group);
+    } else {
+      for (const Slot& each : gradient_slots_) Expose(stream, *each.free, group);
     }
   }
 
+  Tensor Weight(int param) const override {
+    const int group = GroupOf(param);
+    if (!placement_.weights_sharded) return buffers_.View(param, buffers_.weights(group).tensor);
+    const int slot = residency_.SlotOf(group);
+    TRANCHE_CHECK(slot >= 0) << specs_[Index(param)].name << " is not acquired";
+    return buffers_.View(param, weight_slots_[Index(slot)].buffer);
+  }
+  Tensor Gradient(int param) const override {
+    TRANCHE_CHECK(options_.training);
+    return buffers_.View(param, WholeGradients(GroupOf(param)));
+  }
+
+  // --- a step ---
+
+  void BeginStep(Stream& stream, int64_t micro_batches) override {
+    TRANCHE_CHECK(options_.training && micro_batches > 0);
+    micro_batches_ = micro_batches;
+    micro_batch_ = 0;
+    ClearSums(stream);
+    if (placement_.gradients_sharded) return;  // slots are clean, shards are overwritten
+    for (int g = 0; g < num_groups(); ++g) {
+      backend_.Fill(stream, buffers_.gradients(g).tensor, 0);
+    }
+  }
+
+  Tensor loss_sum(int which) const override {
+    const Tensor word = MyRecord().SliceCols(4 + which, 1);
+    return {word.data, DType::kFloat64, 1, 1, 1};
+  }
+
+  void Step(Stream& stream, float learning_rate, int64_t step, const HostCounts& counts) override {
+    TRANCHE_CHECK(options_.training);
+    for (int g = num_groups() - 1; g >= 0; --g) {
+      if (ranks_ > 1) Expose(stream, *reduced_[Index(g)], g);
+      for (const Range& bucket : buffers_.buckets(g)) {
+        backend_.SquaredNorm(stream, buffers_.Mine(buffers_.gradients(g), bucket),
+                             MyRecord().SliceCols(0, 4));
+      }
+    }
+    SumOverRanks(stream, counts);
+    const Tensor loss = totals_.SliceCols(4, 1);
+    backend_.FinishNorm(stream, totals_.SliceCols(0, 4), {loss.data, DType::kFloat64, 1, 1, 1},
+                        options_.update.max_grad_norm, control_);
+    for (int g = 0; g < num_groups(); ++g) {
+      Begin(stream, g);
+      for (size_t b = 0; b < buffers_.buckets(g).size(); ++b) {
+        for (const UpdateSlice& slice : buffers_.updates(g)[b]) {
+          rule_->Apply(backend_, stream, slice, control_, learning_rate, step);
+        }
+        GatherUpdated(stream, g, buffers_.buckets(g)[b]);
+      }
+      End(stream, "update", g);
+    }
+    WeightsChanged(stream);
+  }
+
   Tensor control() const override { return control_; }
+  Tensor totals() const override { return totals_; }
+
+  void ClearSums(Stream& stream) override { backend_.Fill(stream, MyRecord(), 0); }
+
+  void SumOverRanks(Stream& stream, const HostCounts& counts) override {
+    HostCounts& kept = counts_[next_counts_++ % kCountsInFlight];
+    kept = counts;
+    backend_.CopyToDevice(stream, MyRecord().SliceCols(3, 1), &kept.requests);
+    backend_.CopyToDevice(stream, MyRecord().SliceCols(6, 4), kept.numbers.data());
+    if (ranks_ > 1) {
+      Stream& beside = Beside(stream);
+      Hop(stream, beside);
+      comm_->AllGather(beside, records_.Reshape(1, records_.size()), MyRecord(), num_groups());
+      backend_.Record(beside, *summed_);
+      Expose(stream, *summed_, num_groups());
+    }
+    backend_.SumRecords(stream, records_, totals_);
+  }
+
+  // --- state ---
 
   std::vector<std::string> state_names() const override {
     std::vector<std::string> names;
@@ -64,107 +198,230 @@ class SingleRankEngine : public Engine {
     return names;
   }
 
-  Tensor State(int param, absl::string_view name) const override {
-    const Group& group = GroupOf(param);
-    if (name == "master") return View(param, group.master);
-    for (size_t i = 0; i < rule_->state().size(); ++i) {
-      if (rule_->state()[i].name == name) return View(param, group.state[i]);
+  DType StateType(absl::string_view name) const override {
+    for (const StateArray& array : rule_->state()) {
+      if (array.name == name) return array.dtype;
     }
-    TRANCHE_CHECK(false) << "no array of state is called " << std::string(name);
-    return {};
+    return DType::kFloat32;
+  }
+
+  std::vector<Stretch> Loadable(int param, absl::string_view name) const override {
+    GroupBuffers::Flat flat = buffers_.Array(GroupOf(param), name);
+    if (flat.sharded) return Owned(param, name);
+    if (!flat.tensor.defined()) flat = buffers_.weights(GroupOf(param));
+    return {{0, flat.tensor.SliceCols(buffers_.layout().offsets[Index(param)],
+                                      specs_[Index(param)].elements())}};
+  }
+
+  std::vector<Stretch> Owned(int param, absl::string_view name) const override {
+    const GroupBuffers::Flat flat = buffers_.Array(GroupOf(param), name);
+    const Layout& layout = buffers_.layout();
+    const Range in_group{layout.offsets[Index(param)], specs_[Index(param)].elements()};
+    std::vector<Stretch> stretches;
+    for (const Range& bucket : buffers_.buckets(GroupOf(param))) {
+      const Range part = layout.Part(bucket, rank_), piece = part.Intersect(in_group);
+      if (piece.size == 0) continue;
+      const Tensor mine = buffers_.Mine(flat, bucket);
+      stretches.push_back(
+          {piece.begin - in_group.begin, mine.SliceCols(piece.begin - part.begin, piece.size)});
+    }
+    return stretches;
   }
 
   void MasterChanged(Stream& stream) override {
-    if (options_.dtype == DType::kFloat32) return;
-    for (const Group& group : groups_) backend_.Copy(stream, group.weights, group.master);
+    for (int g = 0; g < num_groups(); ++g) {
+      const GroupBuffers::Flat master = buffers_.master(g);
+      for (const Range& bucket : buffers_.buckets(g)) {
+        if (options_.dtype != DType::kFloat32 && master.tensor.defined()) {
+          backend_.Copy(stream, buffers_.Updated(buffers_.weights(g), bucket),
+                        buffers_.Updated(master, bucket));
+        }
+        GatherUpdated(stream, g, bucket);
+      }
+    }
+    WeightsChanged(stream);
+  }
+
+  void AwaitCommunication(Stream& stream) override {
+    if (comm_stream_ != nullptr) Hop(*comm_stream_, stream);
+  }
+
+  std::vector<double> TakeExposedSeconds() override {
+    const std::lock_guard<std::mutex> lock(exposed_mutex_);
+    return std::exchange(exposed_, std::vector<double>(exposed_.size()));
+  }
+
+  void SetTimeline(Timeline* timeline) override {
+    timeline_ = timeline;
+    if (comm_ == nullptr) return;
+    comm_->Observe([timeline](Collective kind, int tag, int64_t bytes, Clock::time_point begin) {
+      timeline->Add({Timeline::Track::kCommunication, CollectiveName(kind).data(), tag, bytes,
+                     begin, Clock::now()});
+    });
   }
 
  private:
-  struct Group {
-    Tensor weights;    // in the compute dtype
-    Tensor master;     // fp32; the weights themselves in fp32
-    Tensor gradients;  // fp32
-    std::vector<Tensor> state;
+  // A buffer for one group at a time.
+  struct Slot {
+    Tensor buffer;
+    std::unique_ptr<Event> free;  // its last user is done
   };
 
-  const Group& GroupOf(int param) const {
-    return groups_[static_cast<size_t>(specs_[static_cast<size_t>(param)].group)];
+  static size_t Index(int i) { return static_cast<size_t>(i); }
+  int num_groups() const { return buffers_.num_groups(); }
+  int GroupOf(int param) const { return specs_[Index(param)].group; }
+  Tensor MyRecord() const { return records_.SliceRows(rank_, 1); }
+  static Tensor Slice(Tensor flat, const Range& range) {
+    return flat.SliceCols(range.begin, range.size);
+  }
+  // Collectives run beside the compute stream, or in it.
+  Stream& Beside(Stream& stream) { return comm_stream_ != nullptr ? *comm_stream_ : stream; }
+  // What comes on `to` starts after what is on `from` now.
+  void Hop(Stream& from, Stream& to) {
+    if (&from == &to) return;
+    backend_.Record(from, *hop_);
+    backend_.Wait(to, *hop_);
+  }
+  // Waits, and takes the time of it.
+  void Expose(Stream& stream, Event& event, int what) {
+    if (comm_stream_ == nullptr) return;
+    backend_.Call(stream, [this] { wait_begin_ = Clock::now(); });
+    backend_.Wait(stream, event);
+    backend_.Call(stream, [this, what] {
+      const Clock::time_point now = Clock::now();
+      if (timeline_ != nullptr) {
+        timeline_->Add({Timeline::Track::kWaiting, "wait for", what, 0, wait_begin_, now});
+      }
+      const std::lock_guard<std::mutex> lock(exposed_mutex_);
+      exposed_[Index(what)] += std::chrono::duration<double>(now - wait_begin_).count();
+    });
   }
 
-  Tensor View(int param, Tensor flat) const {
-    TRANCHE_CHECK(flat.defined());
-    const ParamSpec& spec = specs_[static_cast<size_t>(param)];
-    return flat.SliceCols(layout_.offsets[static_cast<size_t>(param)], spec.elements())
-        .Reshape(spec.rows, spec.cols);
+  // The compute stream's spans in the timeline.
+  void Begin(Stream& stream, int group) {
+    if (timeline_ == nullptr) return;
+    backend_.Call(stream, [this, group] { span_begins_[Index(group)] = Clock::now(); });
+  }
+  void End(Stream& stream, const char* what, int group) {
+    if (timeline_ == nullptr) return;
+    backend_.Call(stream, [this, what, group] {
+      timeline_->Add(
+          {Timeline::Track::kCompute, what, group, 0, span_begins_[Index(group)], Clock::now()});
+    });
   }
 
-  void AllocateGroup(int index, Arena& arena) {
-    const int64_t elements = layout_.groups[static_cast<size_t>(index)].elements;
-    const std::string name = GroupName(index, static_cast<int>(layout_.groups.size()));
-    const auto allocate = [&](absl::string_view what, MemoryKind kind, DType dtype) {
-      return arena.Allocate(absl::StrCat(name, ".", what), kind, dtype, 1, elements);
-    };
-    Group group;
-    group.weights = allocate("weights", MemoryKind::kWeights, options_.dtype);
-    if (options_.dtype == DType::kFloat32) group.master = group.weights;
-    if (options_.training) {
-      group.gradients = allocate("gradients", MemoryKind::kGradients, DType::kFloat32);
-      if (!group.master.defined()) {
-        group.master = allocate("master", MemoryKind::kOptimizer, DType::kFloat32);
-      }
-      for (const StateArray& array : rule_->state()) {
-        group.state.push_back(allocate(array.name, MemoryKind::kOptimizer, array.dtype));
-      }
+  // Where weights are sharded: makes the group's lie in a slot, if one is to be had.
+  void Gather(Stream& beside, int g) {
+    if (!placement_.weights_sharded || residency_.SlotOf(g) >= 0) return;
+    const int index = residency_.Place(g);
+    if (index < 0) return;
+    const Slot& slot = weight_slots_[Index(index)];
+    backend_.Wait(beside, *slot.free);
+    backend_.Wait(beside, *weights_ready_);
+    for (const Range& bucket : buffers_.buckets(g)) {
+      comm_->AllGather(beside, Slice(slot.buffer, bucket),
+                       buffers_.Mine(buffers_.weights(g), bucket), g);
     }
-    groups_.push_back(std::move(group));
+    backend_.Record(beside, *gathered_[Index(g)]);
   }
 
-  // The stretches of a group that are updated alike, as long as they can be.
-  void CutSlices(size_t index) {
-    const Group& group = groups_[index];
-    const GroupLayout& layout = layout_.groups[index];
-    const auto spec = [&](size_t i) -> const ParamSpec& {
-      return specs_[static_cast<size_t>(layout.params[i])];
-    };
-    const auto weight_decay = [&](size_t i) {
-      return spec(i).decay ? spec(i).weight_decay.value_or(options_.update.weight_decay) : 0;
-    };
-    const auto offset = [&](size_t i) {
-      return i == layout.params.size() ? layout.elements
-                                       : layout_.offsets[static_cast<size_t>(layout.params[i])];
-    };
-    for (size_t first = 0, next = 0; first < layout.params.size(); first = next) {
-      while (next < layout.params.size() && weight_decay(next) == weight_decay(first) &&
-             spec(next).lr_scale == spec(first).lr_scale) {
-        ++next;
-      }
-      const int64_t begin = offset(first), size = offset(next) - begin;
-      UpdateSlice slice;
-      slice.master = group.master.SliceCols(begin, size);
-      if (options_.dtype != DType::kFloat32) slice.weights = group.weights.SliceCols(begin, size);
-      slice.gradients = group.gradients.SliceCols(begin, size);
-      for (const Tensor& array : group.state) slice.state.push_back(array.SliceCols(begin, size));
-      slice.weight_decay = weight_decay(first);
-      slice.lr_scale = spec(first).lr_scale;
-      slices_.push_back(std::move(slice));
-    }
+  // Where every rank holds all weights but updates its own: after a bucket's update.
+  void GatherUpdated(Stream& stream, int g, const Range& bucket) {
+    if (!placement_.optimizer_sharded || placement_.weights_sharded) return;
+    Stream& beside = Beside(stream);
+    Hop(stream, beside);
+    const GroupBuffers::Flat weights = buffers_.weights(g);
+    comm_->AllGather(beside, Slice(weights.tensor, bucket), buffers_.Mine(weights, bucket), g);
+    backend_.Record(beside, *gathered_[Index(g)]);
   }
+
+  void WeightsChanged(Stream& stream) {
+    if (!placement_.weights_sharded) return;
+    backend_.Record(stream, *weights_ready_);
+    residency_.Clear();
+    for (int g = 0; g < 2; ++g) Prefetch(g);  // what the next pass begins with
+  }
+
+  // Where a group's whole gradients are computed while only shards are kept: neighbours apart, so
+  // that one is reduced while the next is computed. The head's may lie where the embeddings' will
+  // unless both grow at once.
+  int GradientSlot(int g) const {
+    if (g == 0) return 0;
+    if (g == num_groups() - 1) return options_.tied_embeddings ? 3 : 0;
+    return 1 + g % 2;
+  }
+  Tensor WholeGradients(int g) const {
+    if (!placement_.gradients_sharded) return buffers_.gradients(g).tensor;
+    return gradient_slots_[Index(GradientSlot(g))].buffer.SliceCols(0, buffers_.elements(g));
+  }
+
+  void AllocateSlots(Arena& arena);
 
   const std::vector<ParamSpec> specs_;
   const EngineOptions options_;
   Backend& backend_;
+  Comm* const comm_;
+  const int ranks_, rank_;
   const std::unique_ptr<UpdateRule> rule_;
-  const Layout layout_;
-  std::vector<Group> groups_;
-  std::vector<UpdateSlice> slices_;
-  Tensor norm_state_, control_;
+  const GroupBuffers buffers_;
+  const Placement& placement_;
+  std::vector<std::unique_ptr<Event>> gathered_, reduced_;  // of each group, the last time
+  Residency residency_;
+  std::vector<Slot> weight_slots_, gradient_slots_;
+  Tensor records_, totals_, control_;
+  std::array<HostCounts, kCountsInFlight> counts_ = {};
+  size_t next_counts_ = 0;
+  int64_t micro_batch_ = 0, micro_batches_ = 0;
+  std::unique_ptr<Event> hop_, summed_, weights_ready_;
+  bool backward_ = false;  // the pass that is being enqueued
+  Timeline* timeline_ = nullptr;
+  // On the compute stream's thread.
+  Clock::time_point wait_begin_;
+  std::vector<Clock::time_point> span_begins_;
+  std::mutex exposed_mutex_;
+  std::vector<double> exposed_;
+  std::unique_ptr<Stream> comm_stream_;  // last: its work uses the rest
 };
+
+void EngineImpl::AllocateSlots(Arena& arena) {
+  const auto allocate = [&](const char* name, MemoryKind kind, DType dtype, int count,
+                            const auto& serves) {
+    std::vector<Slot> slots;
+    for (int s = 0; s < count; ++s) {
+      int64_t elements = 0;
+      for (int g = 0; g < num_groups(); ++g) {
+        if (serves(s, g)) elements = std::max(elements, buffers_.elements(g));
+      }
+      slots.push_back({arena.Allocate(absl::StrCat(name, ".", s), kind, dtype, 1, elements),
+                       backend_.CreateEvent()});
+    }
+    return slots;
+  };
+  if (placement_.weights_sharded) {
+    weight_slots_ =
+        allocate("gathered weights", MemoryKind::kWeights, options_.dtype, residency_.num_slots(),
+                 [&](int s, int g) { return residency_.Serves(s, g); });
+  }
+  if (placement_.gradients_sharded) {
+    gradient_slots_ = allocate("whole gradients", MemoryKind::kGradients, DType::kFloat32,
+                               options_.tied_embeddings ? 4 : 3,
+                               [&](int s, int g) { return GradientSlot(g) == s; });
+  }
+}
 
 }  // namespace
 
 std::unique_ptr<Engine> Engine::Create(std::vector<ParamSpec> specs, const EngineOptions& options,
-                                       Backend& backend, Arena& arena) {
-  return std::make_unique<SingleRankEngine>(std::move(specs), options, backend, arena);
+                                       Backend& backend, Arena& arena, Comm* comm) {
+  return std::make_unique<EngineImpl>(std::move(specs), options, backend, arena, comm);
+}
+
+Tensor Engine::State(int param, absl::string_view name) const {
+  const ParamSpec& spec = specs()[static_cast<size_t>(param)];
+  const std::vector<Stretch> here = Loadable(param, name);
+  TRANCHE_CHECK(here.size() == 1 && here[0].values.cols == spec.elements())
+      << spec.name << " does not lie here in one piece";
+  return here[0].values.Reshape(spec.rows, spec.cols);
 }
 
 }  // namespace tranche

@@ -21,7 +21,9 @@
 #include "trainer/exit_codes.h"
 #include "trainer/matmul_peak.h"
 #include "trainer/rehearsal.h"
-#include "trainer/session.h"
+#include "trainer/step_times.h"
+#include "trainer/verbs/on_ranks.h"
+#include "trainer/world.h"
 #include "trainer/verbs/verbs.h"
 #include "trainer/weights.h"
 
@@ -67,60 +69,13 @@ absl::StatusOr<Recipe> LoadShape(const std::string& name, std::vector<std::strin
                                           "; a bundled recipe's name or a recipe file is needed"));
 }
 
-MicroBatch RandomBatch(const RunSetup& setup) {
-  MicroBatch batch = TypicalBatch(setup);
-  RandomSequence random(DeriveKey(static_cast<uint64_t>(setup.recipe.run.seed), 1));
-  const auto vocabulary = static_cast<uint64_t>(setup.config.vocab_size);
-  for (int32_t& id : batch.input_ids) id = static_cast<int32_t>(random.Below(vocabulary));
-  for (int32_t& id : batch.labels) id = static_cast<int32_t>(random.Below(vocabulary));
-  return batch;
-}
-
-struct Result {
-  std::vector<double> seconds;  // of each step after the warm-up
-  double loss = 0;
-  double flops = 0;  // of a step, without recompute
-  int64_t arena_bytes = 0;
-};
-
-absl::StatusOr<Result> Measure(const RunSetup& setup, int threads, int64_t steps) {
-  TRANCHE_ASSIGN_OR_RETURN(const Rehearsal rehearsal, Rehearse(setup, true, threads));
-  TRANCHE_ASSIGN_OR_RETURN(Arena arena, Arena::OnHost(rehearsal.peak_bytes));
-  const std::unique_ptr<Backend> backend = CreateCpuBackend(threads);
-  TRANCHE_ASSIGN_OR_RETURN(const auto session, Session::Create(setup, true, *backend, arena));
-  TRANCHE_RETURN_IF_ERROR(SetFirstWeights(setup, session->engine(), *backend, session->stream()));
-  TRANCHE_ASSIGN_OR_RETURN(const auto counter, FlopCounter::Create(setup));
-
-  const MicroBatch batch = RandomBatch(setup);
-  const int64_t micro_batches = setup.micro_batches();
-  Result result;
-  result.arena_bytes = arena.peak();
-  result.flops = counter->Count(batch) * static_cast<double>(micro_batches);
-  constexpr int64_t kWarmUp = 2;
-  for (int64_t step = 1; step <= kWarmUp + steps; ++step) {
-    const auto start = std::chrono::steady_clock::now();
-    session->BeginStep();
-    for (int64_t i = 0; i < micro_batches; ++i) {
-      session->ForwardBackward(batch, {.predicted_tokens = batch.num_predicted() * micro_batches,
-                                       .sequences = batch.num_sequences() * micro_batches,
-                                       .dropout_key = static_cast<uint64_t>(step)});
-    }
-    session->FinishStep(1e-4f, step, 0);
-    const Readback& readback = session->Await(0);
-    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-    if (step > kWarmUp) result.seconds.push_back(took.count());
-    result.loss = readback.loss_sum / static_cast<double>(batch.num_predicted() * micro_batches);
-  }
-  return result;
-}
-
 double PeakResidentGib() {
   rusage usage;
   getrusage(RUSAGE_SELF, &usage);
   return static_cast<double>(usage.ru_maxrss) / 0x1p20;
 }
 
-absl::Status Train(const Arguments& arguments) {
+absl::Status Train(const Arguments& arguments, World& world) {
   TRANCHE_ASSIGN_OR_RETURN(const int64_t steps, arguments.GetInt("steps", 6, 1, 1000000));
   TRANCHE_ASSIGN_OR_RETURN(const int64_t threads,
                            arguments.GetInt("threads", UsableThreads(), 1, 1024));
@@ -128,17 +83,20 @@ absl::Status Train(const Arguments& arguments) {
   std::vector<std::string> sets = arguments.GetAll("set");
   if (arguments.Has("dtype")) sets.push_back("training.precision=" + arguments.Get("dtype"));
   TRANCHE_ASSIGN_OR_RETURN(const Recipe recipe, LoadShape(name, sets));
-  TRANCHE_ASSIGN_OR_RETURN(const RunSetup setup, SetUpRun(recipe, false));
-  TRANCHE_ASSIGN_OR_RETURN(Result result, Measure(setup, static_cast<int>(threads), steps));
-
-  std::sort(result.seconds.begin(), result.seconds.end());
-  const double best = result.seconds.front();
-  const double median = result.seconds[result.seconds.size() / 2];
+  TRANCHE_ASSIGN_OR_RETURN(const RunSetup setup, SetUpRun(recipe, false, world.size()));
+  const std::unique_ptr<Backend> backend = CreateCpuBackend(static_cast<int>(threads));
+  TRANCHE_ASSIGN_OR_RETURN(Comm* const comm, world.Connect(*backend));
+  TRANCHE_ASSIGN_OR_RETURN(
+      const StepTimes result,
+      MeasureSteps(setup, *backend, comm, static_cast<int>(threads), /*warm_up=*/2, steps));
+  const double best = result.best(), median = result.median();
   const double tokens = static_cast<double>(recipe.training.global_batch_size) *
                         static_cast<double>(recipe.data.sequence_length);
   const double rate = result.flops / best;
-  TRANCHE_ASSIGN_OR_RETURN(const double peak,
+  TRANCHE_ASSIGN_OR_RETURN(double peak,
                            MeasureMatMulPeak(setup.transformer.dtype, static_cast<int>(threads)));
+  if (!world.first()) return absl::OkStatus();
+  peak *= world.size();
   if (arguments.Has("json")) {
     nlohmann::ordered_json line;
     line["shape"] = name;
@@ -146,10 +104,13 @@ absl::Status Train(const Arguments& arguments) {
     line["params"] = TotalElements(setup.specs);
     line["batch"] = recipe.training.global_batch_size;
     line["seq"] = recipe.data.sequence_length;
+    line["ranks"] = world.size();
+    line["zero_stage"] = setup.engine.zero_stage;
     line["threads"] = threads;
     line["tok_s_best"] = tokens / best;
     line["tok_s_median"] = tokens / median;
     line["s_step"] = best;
+    line["s_exposed"] = result.exposed_seconds;
     line["gflop_s"] = rate / 1e9;
     line["share_of_peak"] = rate / peak;
     line["arena_gib"] = static_cast<double>(result.arena_bytes) / 0x1p30;
@@ -167,25 +128,29 @@ absl::Status Train(const Arguments& arguments) {
 }
 
 int Run(const Arguments& arguments) {
-  const absl::Status status = Train(arguments);
-  return status.ok() ? kExitDone : ReportError(status);
+  return RunOnRanks(BenchTrainVerb(), arguments, [&](World& world) -> absl::StatusOr<int> {
+    TRANCHE_RETURN_IF_ERROR(Train(arguments, world));
+    return kExitDone;
+  });
 }
 
 }  // namespace
 
 Verb BenchTrainVerb() {
-  return {.name = "bench train",
-          .summary = "Measure training speed on random tokens.",
-          .usage = "SHAPE [flags]",
-          .example = "tranche bench train phi-tiny --json",
-          .flags = {{"steps", "N", "Steps to measure after two of warm-up (default 6)."},
-                    {"threads", "N", "Threads (default: all usable cores)."},
-                    {"dtype", "fp32|bf16", "Instead of the recipe's training.precision."},
-                    SetFlag(),
-                    {"json", "", "Print one JSON object."}},
-          .min_positionals = 1,
-          .max_positionals = 1,
-          .run = Run};
+  Verb verb = {.name = "bench train",
+               .summary = "Measure training speed on random tokens.",
+               .usage = "SHAPE [flags]",
+               .example = "tranche bench train phi-tiny --json",
+               .flags = {{"steps", "N", "Steps to measure after two of warm-up (default 6)."},
+                         {"threads", "N", "Threads (default: all usable cores)."},
+                         {"dtype", "fp32|bf16", "Instead of the recipe's training.precision."},
+                         SetFlag(),
+                         {"json", "", "Print one JSON object."}},
+               .min_positionals = 1,
+               .max_positionals = 1,
+               .run = Run};
+  for (Flag& flag : RankFlags()) verb.flags.push_back(std::move(flag));
+  return verb;
 }
 
 }  // namespace tranche

@@ -13,8 +13,9 @@ int Train(const Arguments& arguments) {
   const absl::StatusOr<Recipe> recipe =
       LoadRecipe(arguments.positionals()[0], arguments.GetAll("set"), RecipeFiles::kAll);
   if (!recipe.ok()) return ReportError(recipe.status());
-  const absl::StatusOr<ExitCode> code = RunTraining(*recipe, options);
-  return code.ok() ? *code : ReportError(code.status());
+  return RunInWorld([&](World& world) -> absl::StatusOr<int> {
+    return RunTraining(*recipe, options, world);
+  });
 }
 
 }  // namespace

@@ -21,6 +21,7 @@ std::vector<Verb> AllVerbs() {
       RecipesCopyVerb(),
       RecipesReferenceVerb(),
       DoctorVerb(),
+      TuneVerb(),
       BenchTrainVerb(),
       BenchCollectivesVerb(),
   };

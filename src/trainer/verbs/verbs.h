@@ -25,6 +25,7 @@ Verb RecipesShowVerb();
 Verb RecipesCopyVerb();
 Verb RecipesReferenceVerb();
 Verb BenchTrainVerb();
+Verb TuneVerb();
 Verb BenchCollectivesVerb();
 Verb DoctorVerb();
 

@@ -1,0 +1,160 @@
+#include "trainer/tuning.h"
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "base/status.h"
+#include "trainer/matmul_peak.h"
+#include "zero/group_layout.h"
+
+namespace tranche {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int64_t kSmallestBucket = int64_t{64} << 10;
+constexpr int64_t kLargestMeasured = int64_t{16} << 20;  // whole array of a collective
+constexpr int kTries = 5;
+// Of the matrix-product peak, what a step's products of unequal shapes reach.
+constexpr double kProductEfficiency = 0.8;
+
+double SecondsSince(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+// The largest of all ranks' numbers.
+absl::StatusOr<double> Slowest(World& world, absl::string_view name, double mine) {
+  TRANCHE_ASSIGN_OR_RETURN(const std::vector<std::string> all,
+                           world.Exchange(name, absl::StrFormat("%.9g", mine)));
+  double slowest = 0;
+  for (const std::string& text : all) {
+    double value = 0;
+    if (!absl::SimpleAtod(text, &value)) return absl::InternalError("a rank's time: " + text);
+    slowest = std::max(slowest, value);
+  }
+  return slowest;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<CollectiveTime>> MeasureCollectives(World& world, Comm& comm,
+                                                               Backend& backend) {
+  const int p = comm.size();
+  const std::unique_ptr<Stream> stream = backend.CreateStream("tuning", StreamKind::kTransfer);
+  TRANCHE_ASSIGN_OR_RETURN(Arena arena, Arena::OnHost(kLargestMeasured + Arena::kAlignment));
+  const int64_t most = kLargestMeasured / 4 / (p * kLineElements) * (p * kLineElements);
+  const Tensor whole = arena.Allocate("measured", MemoryKind::kWorkspace, DType::kFloat32, 1, most);
+  std::vector<CollectiveTime> times;
+  for (const Collective kind : {Collective::kAllGather, Collective::kReduceScatter}) {
+    for (int64_t n = p * kLineElements; n <= most; n = n < most ? std::min(most, 4 * n) : n + 1) {
+      const int64_t part = n / p / kLineElements * kLineElements;
+      const Tensor all = whole.SliceCols(0, part * p),
+                   mine = all.SliceCols(comm.rank() * part, part);
+      double best = std::numeric_limits<double>::infinity();
+      for (int i = 0; i < kTries; ++i) {
+        comm.Barrier(*stream);
+        backend.Synchronize(*stream);
+        const Clock::time_point begin = Clock::now();
+        if (kind == Collective::kAllGather) {
+          comm.AllGather(*stream, all, mine);
+        } else {
+          comm.ReduceScatter(*stream, mine, all, /*accumulate=*/false);
+        }
+        backend.Synchronize(*stream);
+        const double seconds = SecondsSince(begin);
+        TRANCHE_RETURN_IF_ERROR(comm.status());
+        best = std::min(best, seconds);
+      }
+      TRANCHE_ASSIGN_OR_RETURN(
+          const double slowest,
+          Slowest(world, absl::StrCat("tuning.", CollectiveName(kind), ".", n), best));
+      times.push_back({kind, (p - 1) * part * 4, slowest});
+    }
+  }
+  return times;
+}
+
+CollectiveCosts FitCosts(const std::vector<CollectiveTime>& times) {
+  CollectiveCosts costs;
+  for (int kind = 0; kind < kNumCollectives; ++kind) {
+    // Least squares of (alpha + beta x - t) / t.
+    double w = 0, wx = 0, wxx = 0, wt = 0, wxt = 0;
+    for (const CollectiveTime& time : times) {
+      if (static_cast<int>(time.kind) != kind) continue;
+      const double x = static_cast<double>(time.bytes), weight = 1 / (time.seconds * time.seconds);
+      w += weight, wx += weight * x, wxx += weight * x * x;
+      wt += weight * time.seconds, wxt += weight * x * time.seconds;
+    }
+    const double determinant = w * wxx - wx * wx;
+    if (determinant <= 0) continue;
+    CollectiveCost& cost = costs[static_cast<size_t>(kind)];
+    cost.alpha = (wt * wxx - wxt * wx) / determinant;
+    cost.beta = (w * wxt - wx * wt) / determinant;
+    if (cost.alpha < 0) cost = {0, wxt / wxx};
+    if (cost.beta < 0) cost = {wt / w, 0};
+  }
+  return costs;
+}
+
+absl::StatusOr<MachineRates> MeasureRates(const RunSetup& setup, World& world, int threads,
+                                          const CollectiveCosts& costs) {
+  MachineRates rates;
+  rates.collectives = costs;
+  TRANCHE_ASSIGN_OR_RETURN(const double peak, MeasureMatMulPeak(setup.engine.dtype, threads));
+  TRANCHE_ASSIGN_OR_RETURN(const double per_flop, Slowest(world, "tuning.products", 1 / peak));
+  rates.device.matmul_flops = kProductEfficiency / per_flop;
+
+  const std::unique_ptr<Backend> backend = CreateCpuBackend(threads);
+  const std::unique_ptr<Stream> stream = backend->CreateStream("tuning");
+  constexpr int64_t kElements = int64_t{8} << 20;
+  TRANCHE_ASSIGN_OR_RETURN(Arena arena, Arena::OnHost(2 * 4 * kElements));
+  const auto allocate = [&](const char* name) {
+    return arena.Allocate(name, MemoryKind::kWorkspace, DType::kFloat32, 1, kElements);
+  };
+  const Tensor from = allocate("from"), to = allocate("to");
+  double best = std::numeric_limits<double>::infinity();
+  for (int i = 0; i < kTries; ++i) {
+    const Clock::time_point begin = Clock::now();
+    backend->Copy(*stream, to, from);
+    backend->Synchronize(*stream);
+    best = std::min(best, SecondsSince(begin));
+  }
+  TRANCHE_ASSIGN_OR_RETURN(const double slowest, Slowest(world, "tuning.memory", best));
+  rates.device.memory_bytes = 2 * 4 * static_cast<double>(kElements) / slowest;
+  return rates;
+}
+
+absl::StatusOr<std::vector<BucketChoice>> PredictBuckets(const RunSetup& setup, int threads,
+                                                         const MachineRates& rates) {
+  int64_t largest = 0;
+  for (const GroupLayout& group : BuildLayout(setup.specs, setup.ranks).groups) {
+    largest = std::max(largest, group.elements * SizeOf(DType::kFloat32));
+  }
+  // A variant of the run of which only the bucket changes.
+  TRANCHE_ASSIGN_OR_RETURN(RunSetup variant, SetUpVariant(setup, setup.recipe.training));
+  std::vector<BucketChoice> choices;
+  for (int64_t bytes = kSmallestBucket;; bytes *= 2) {
+    variant.engine.bucket_bytes = bytes;
+    TRANCHE_ASSIGN_OR_RETURN(const Rehearsal rehearsal, Rehearse(variant, true, threads, rates));
+    int64_t collectives = 0;
+    for (const int64_t calls : rehearsal.comm.calls) collectives += calls;
+    choices.push_back({bytes, rehearsal.step_seconds, collectives});
+    if (bytes >= largest) return choices;
+  }
+}
+
+const BucketChoice& BestBucket(const std::vector<BucketChoice>& choices) {
+  double shortest = std::numeric_limits<double>::infinity();
+  for (const BucketChoice& choice : choices) shortest = std::min(shortest, choice.step_seconds);
+  const auto best = std::find_if(choices.rbegin(), choices.rend(), [&](const BucketChoice& choice) {
+    return choice.step_seconds <= 1.001 * shortest;
+  });
+  return *best;
+}
+
+}  // namespace tranche

@@ -1,0 +1,110 @@
+// `tranche tune`.
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/status.h"
+#include "base/units.h"
+#include "trainer/cli.h"
+#include "trainer/exit_codes.h"
+#include "trainer/recipe.h"
+#include "trainer/step_times.h"
+#include "trainer/tuning.h"
+#include "trainer/verbs/on_ranks.h"
+#include "trainer/verbs/verbs.h"
+#include "trainer/world.h"
+
+namespace tranche {
+namespace {
+
+void PrintCurve(const std::vector<CollectiveTime>& times, const CollectiveCosts& costs) {
+  std::printf("collective        bytes sent   measured        fit\n");
+  for (const CollectiveTime& time : times) {
+    const CollectiveCost& cost = costs[static_cast<size_t>(time.kind)];
+    std::printf("%-15s %12s %9.3f ms %9.3f ms\n", CollectiveName(time.kind).data(),
+                FormatBytes(time.bytes).c_str(), 1e3 * time.seconds,
+                1e3 * cost.Seconds(time.bytes));
+  }
+  for (const Collective kind : {Collective::kAllGather, Collective::kReduceScatter}) {
+    const CollectiveCost& cost = costs[static_cast<size_t>(kind)];
+    std::printf("%-15s %.1f us + %.3f ms per MiB sent\n", CollectiveName(kind).data(),
+                1e6 * cost.alpha, 1e3 * cost.beta * 0x1p20);
+  }
+}
+
+absl::Status TuneRanks(const Arguments& arguments, World& world) {
+  TRANCHE_ASSIGN_OR_RETURN(const int64_t steps, arguments.GetInt("steps", 5, 1, 100000));
+  TRANCHE_ASSIGN_OR_RETURN(
+      const Recipe recipe,
+      LoadRecipe(arguments.positionals()[0], arguments.GetAll("set"), RecipeFiles::kModel));
+  if (world.size() == 1) {
+    return absl::FailedPreconditionError(
+        "tune: one rank has nobody to talk to; give -n RANKS, or start it as a job of many");
+  }
+  const int threads = UsableThreads();
+  TRANCHE_ASSIGN_OR_RETURN(RunSetup setup,
+                           SetUpRun(recipe, /*with_tokenizer=*/false, world.size()));
+  const std::unique_ptr<Backend> backend = CreateCpuBackend(threads);
+  TRANCHE_ASSIGN_OR_RETURN(Comm* const comm, world.Connect(*backend));
+  TRANCHE_ASSIGN_OR_RETURN(const auto times, MeasureCollectives(world, *comm, *backend));
+  const CollectiveCosts costs = FitCosts(times);
+  TRANCHE_ASSIGN_OR_RETURN(const MachineRates rates, MeasureRates(setup, world, threads, costs));
+  TRANCHE_ASSIGN_OR_RETURN(const auto choices, PredictBuckets(setup, threads, rates));
+  const BucketChoice& best = BestBucket(choices);
+  if (world.first()) {
+    std::printf("%d ranks, ZeRO stage %d, %s\n\n", world.size(), setup.engine.zero_stage,
+                backend->Describe().c_str());
+    PrintCurve(times, costs);
+    std::printf("computing       %s/s in products, %s/s through memory\n\n",
+                FormatFlops(rates.device.matmul_flops).c_str(),
+                FormatBytes(static_cast<int64_t>(rates.device.memory_bytes)).c_str());
+    std::printf("      bucket  collectives   predicted    measured     exposed\n");
+  }
+  std::vector<double> measured;
+  for (const BucketChoice& choice : choices) {
+    setup.engine.bucket_bytes = choice.bucket_bytes;
+    TRANCHE_ASSIGN_OR_RETURN(const StepTimes step,
+                             MeasureSteps(setup, *backend, comm, threads, /*warm_up=*/1, steps));
+    measured.push_back(step.best());
+    if (!world.first()) continue;
+    std::printf("%12s  %11d  %7.2f ms  %8.2f ms  %8.2f ms%s\n",
+                FormatBytes(choice.bucket_bytes).c_str(), static_cast<int>(choice.collectives),
+                1e3 * choice.step_seconds, 1e3 * step.best(), 1e3 * step.exposed_seconds,
+                choice.bucket_bytes == best.bucket_bytes ? "  <- chosen" : "");
+    std::fflush(stdout);
+  }
+  if (!world.first()) return absl::OkStatus();
+  const double shortest = *std::min_element(measured.begin(), measured.end());
+  const double chosen = measured[static_cast<size_t>(&best - choices.data())];
+  std::printf(
+      "\nchosen      %s: its step is predicted to be the shortest; it was %.1f%% longer "
+      "than the shortest that was measured\n",
+      FormatBytes(best.bucket_bytes).c_str(), 100 * (chosen / shortest - 1));
+  return absl::OkStatus();
+}
+
+int Tune(const Arguments& arguments) {
+  return RunOnRanks(TuneVerb(), arguments, [&](World& world) -> absl::StatusOr<int> {
+    TRANCHE_RETURN_IF_ERROR(TuneRanks(arguments, world));
+    return kExitDone;
+  });
+}
+
+}  // namespace
+
+Verb TuneVerb() {
+  Verb verb = {.name = "tune",
+               .summary = "Measures the links between ranks and shows which bucket they ask for.",
+               .usage = "-n RANKS RECIPE [flags]",
+               .example = "tranche tune -n 2 recipes/phi-tiny.toml",
+               .flags = {{"steps", "N", "Steps to measure for each size (default 5)."}, SetFlag()},
+               .min_positionals = 1,
+               .max_positionals = 1,
+               .run = Tune};
+  for (Flag& flag : RankFlags()) verb.flags.push_back(std::move(flag));
+  return verb;
+}
+
+}  // namespace tranche

@@ -261,7 +261,7 @@ TEST(Checkpoint, HoldsTheBytesThatWerePredictedAndGivesEveryArrayBack) {
   const CheckpointContents contents = ContentsAt(7);
   const auto path =
       SaveCheckpoint(FileSystem::Real(), dir.path(), contents, machine.session->engine(),
-                     *machine.backend, machine.session->stream());
+                     *machine.backend, machine.session->stream(), *World::Alone());
   ASSERT_TRUE(path.ok()) << path.status();
   const auto manifest = VerifyCheckpoint(*path);
   ASSERT_TRUE(manifest.ok()) << manifest.status();
@@ -288,7 +288,7 @@ TEST(Checkpoint, AWriteThatFailsAnywhereLeavesTheFolderAsItWas) {
   TempDir dir;
   const auto save = [&](FileSystem& fs, int64_t step) {
     return SaveCheckpoint(fs, dir.path(), ContentsAt(step), machine.session->engine(),
-                          *machine.backend, machine.session->stream())
+                          *machine.backend, machine.session->stream(), *World::Alone())
         .status();
   };
   ASSERT_TRUE(save(FileSystem::Real(), 1).ok());

@@ -1,12 +1,14 @@
 #include "trainer/checkpoint.h"
 
 #include <algorithm>
+#include <iterator>
 #include <memory>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "base/hash.h"
 #include "base/status.h"
@@ -66,18 +68,64 @@ absl::Status WriteText(FileSystem& fs, const std::string& path, const std::strin
   return file->Commit();
 }
 
+using FileList = std::vector<CheckpointManifest::File>;
+
+// What this rank owns of the state; the first rank's texts besides.
+absl::StatusOr<FileList> WriteFiles(FileSystem& fs, const std::string& folder,
+                                    const CheckpointContents& contents, Engine& engine,
+                                    Backend& backend, Stream& stream, const World& world) {
+  ChecksummingFileSystem files(fs);
+  if (world.first()) {
+    TRANCHE_RETURN_IF_ERROR(WriteText(files, JoinPath(folder, "recipe.toml"), contents.recipe));
+    TRANCHE_RETURN_IF_ERROR(WriteText(files, JoinPath(folder, "config.json"), contents.config));
+  }
+  const std::string writer = world.size() > 1 ? absl::StrCat("-", world.rank()) : "";
+  for (const std::string& array : engine.state_names()) {
+    const std::string name = absl::StrCat(array, writer, ".safetensors");
+    TRANCHE_RETURN_IF_ERROR(
+        WriteStateFile(files, JoinPath(folder, name), array, engine, backend, stream));
+  }
+  return std::move(files.committed);
+}
+
+std::string PrintFiles(const FileList& files) {
+  std::string text;
+  for (const CheckpointManifest::File& file : files) {
+    absl::StrAppend(&text, file.bytes, " ", file.checksum, " ", file.name, "\n");
+  }
+  return text;
+}
+
+absl::StatusOr<FileList> ParseFiles(absl::string_view text) {
+  FileList files;
+  for (const absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
+    const std::vector<std::string> words = absl::StrSplit(line, absl::MaxSplits(' ', 2));
+    CheckpointManifest::File file;
+    if (words.size() != 3 || !absl::SimpleAtoi(words[0], &file.bytes)) {
+      return absl::InternalError(absl::StrCat("a rank's list of files: ", line));
+    }
+    file.checksum = words[1];
+    file.name = words[2];
+    files.push_back(std::move(file));
+  }
+  return files;
+}
+
+// Every rank writes its files into `folder`, the first then the manifest of all of them.
 absl::Status WriteFolder(FileSystem& fs, const std::string& folder,
                          const CheckpointContents& contents, Engine& engine, Backend& backend,
-                         Stream& stream) {
-  ChecksummingFileSystem files(fs);
-  TRANCHE_RETURN_IF_ERROR(WriteText(files, JoinPath(folder, "recipe.toml"), contents.recipe));
-  TRANCHE_RETURN_IF_ERROR(WriteText(files, JoinPath(folder, "config.json"), contents.config));
-  for (const std::string& array : engine.state_names()) {
-    TRANCHE_RETURN_IF_ERROR(WriteStateFile(files, JoinPath(folder, array + ".safetensors"), array,
-                                           engine, backend, stream));
-  }
+                         Stream& stream, World& world) {
+  const absl::StatusOr<FileList> mine =
+      WriteFiles(fs, folder, contents, engine, backend, stream, world);
+  TRANCHE_RETURN_IF_ERROR(world.Agree("checkpoint.written", mine.status()));
+  TRANCHE_ASSIGN_OR_RETURN(const std::vector<std::string> lists,
+                           world.Exchange("checkpoint.files", PrintFiles(*mine)));
+  if (!world.first()) return absl::OkStatus();
   CheckpointManifest manifest = contents.manifest;
-  manifest.files = std::move(files.committed);
+  for (const std::string& list : lists) {
+    TRANCHE_ASSIGN_OR_RETURN(FileList files, ParseFiles(list));
+    std::move(files.begin(), files.end(), std::back_inserter(manifest.files));
+  }
   return WriteText(fs, JoinPath(folder, kManifestName), PrintManifest(manifest));
 }
 
@@ -95,6 +143,25 @@ absl::Status RemoveFolder(FileSystem& fs, const std::string& path) {
   return fs.RemoveAll(path + kRemoved);
 }
 
+// An empty folder `temporary` on a volume with enough space.
+absl::Status MakeRoom(FileSystem& fs, const std::string& directory,
+                      const CheckpointContents& contents, const Engine& engine,
+                      const std::string& temporary) {
+  TRANCHE_RETURN_IF_ERROR(fs.MakeDirs(directory));
+  const int64_t needed =
+      CheckpointBytes(engine.specs(), *CreateAdamW(engine.options().update), contents) + (1 << 16);
+  TRANCHE_ASSIGN_OR_RETURN(const int64_t available, fs.FreeBytes(directory));
+  if (available < needed) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        directory, ": no checkpoint of step ", contents.manifest.step, " was written: it needs ",
+        FormatBytes(needed), ", the volume has ", FormatBytes(available),
+        " free; earlier checkpoints are untouched. Free some space or lower "
+        "checkpoint.keep_latest_k"));
+  }
+  TRANCHE_RETURN_IF_ERROR(fs.RemoveAll(temporary));
+  return fs.MakeDirs(temporary);
+}
+
 }  // namespace
 
 int64_t CheckpointBytes(const std::vector<ParamSpec>& specs, const UpdateRule& rule,
@@ -107,27 +174,20 @@ int64_t CheckpointBytes(const std::vector<ParamSpec>& specs, const UpdateRule& r
 
 absl::StatusOr<std::string> SaveCheckpoint(FileSystem& fs, const std::string& directory,
                                            const CheckpointContents& contents, Engine& engine,
-                                           Backend& backend, Stream& stream) {
-  TRANCHE_RETURN_IF_ERROR(fs.MakeDirs(directory));
-  const int64_t needed =
-      CheckpointBytes(engine.specs(), *CreateAdamW(engine.options().update), contents) + (1 << 16);
-  TRANCHE_ASSIGN_OR_RETURN(const int64_t available, fs.FreeBytes(directory));
-  if (available < needed) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        directory, ": no checkpoint of step ", contents.manifest.step, " was written: it needs ",
-        FormatBytes(needed), ", the volume has ", FormatBytes(available),
-        " free; earlier checkpoints are untouched. Free some space or lower "
-        "checkpoint.keep_latest_k"));
-  }
+                                           Backend& backend, Stream& stream, World& world) {
   const std::string path = CheckpointPath(directory, contents.manifest.step);
   const std::string temporary = path + kTemporary;
-  TRANCHE_RETURN_IF_ERROR(fs.RemoveAll(temporary));
-  absl::Status status = fs.MakeDirs(temporary);
-  if (status.ok()) status = WriteFolder(fs, temporary, contents, engine, backend, stream);
-  if (status.ok() && FileExists(path)) status = RemoveFolder(fs, path);
-  if (status.ok()) status = fs.Rename(temporary, path);
+  TRANCHE_RETURN_IF_ERROR(world.Agree(
+      "checkpoint.begin",
+      world.first() ? MakeRoom(fs, directory, contents, engine, temporary) : absl::OkStatus()));
+  absl::Status status = WriteFolder(fs, temporary, contents, engine, backend, stream, world);
+  if (world.first()) {
+    if (status.ok() && FileExists(path)) status = RemoveFolder(fs, path);
+    if (status.ok()) status = fs.Rename(temporary, path);
+    if (!status.ok()) fs.RemoveAll(temporary).IgnoreError();
+  }
+  status = world.Agree("checkpoint.done", status);
   if (!status.ok()) {
-    fs.RemoveAll(temporary).IgnoreError();
     return absl::Status(
         status.code(),
         absl::StrCat("no checkpoint of step ", contents.manifest.step,

@@ -4,7 +4,8 @@
 //   step-1200/manifest.toml       counters, schedule, checksums; written last
 //             recipe.toml         the resolved recipe
 //             config.json         the model
-//             ARRAY.safetensors   one for each array of state: master, m, v
+//             ARRAY.safetensors   one for each array of state: master, m, v; of several ranks
+//                                 ARRAY-RANK.safetensors, each with the stretches it owns
 //
 // A checkpoint is written under a temporary name, synced file by file and renamed: a folder named
 // step-N is whole, or was damaged afterwards, which its checksums show.
@@ -20,6 +21,7 @@
 #include "base/file.h"
 #include "model/param_spec.h"
 #include "trainer/checkpoint_manifest.h"
+#include "trainer/world.h"
 #include "zero/engine.h"
 
 namespace tranche {
@@ -36,12 +38,12 @@ struct CheckpointContents {
 int64_t CheckpointBytes(const std::vector<ParamSpec>& specs, const UpdateRule& rule,
                         const CheckpointContents& contents);
 
-// Writes DIRECTORY/step-N and returns its path; a step-N that is already there is replaced.
-// ResourceExhausted where the volume has not the space (checked first, so that nothing is begun);
-// after any error the folder is as it was.
+// All ranks together, each what it owns: writes DIRECTORY/step-N and returns its path; a step-N
+// that is already there is replaced. ResourceExhausted where the volume has not the space (checked
+// first, so that nothing is begun); after any error the folder is as it was.
 absl::StatusOr<std::string> SaveCheckpoint(FileSystem& fs, const std::string& directory,
                                            const CheckpointContents& contents, Engine& engine,
-                                           Backend& backend, Stream& stream);
+                                           Backend& backend, Stream& stream, World& world);
 
 enum class Verification { kNone, kSize, kChecksum };
 // Of the recipe's word for it: "none", "size", "checksum".

@@ -18,31 +18,40 @@ absl::StatusOr<EvaluationResult> EvaluateSet(Session& session, const std::string
   if (steps <= 0 || steps > available) steps = available;
   EvaluationResult result;
   result.name = name;
-  double text_bytes = 0;
-  bool bytes_known = true, pairs = false;
+  HostCounts counts;
+  auto& [predicted, sequences, text_bytes, bytes_unknown] = counts.numbers;
   session.BeginEvaluation();
   for (int64_t step = 0; step < steps; ++step) {
-    for (int64_t slot = 0; slot < loader.slots(); ++slot) {
+    for (int64_t round = 0; round < session.Rounds(loader.slots()); ++round) {
       if (stop()) return absl::CancelledError("evaluation was stopped");
-      TRANCHE_ASSIGN_OR_RETURN(MicroBatch batch, loader.Get(step, slot));
-      if (batch.num_predicted() == 0) continue;
-      result.predicted_tokens += batch.num_predicted();
-      result.sequences += batch.num_sequences();
-      text_bytes += batch.text_bytes;
-      bytes_known = bytes_known && batch.text_bytes > 0;
-      pairs = pairs || !batch.next_sentence.empty();
+      TRANCHE_ASSIGN_OR_RETURN(MicroBatch batch, session.BatchOf(loader, step, round));
+      if (batch.num_predicted() == 0) {
+        if (session.ranks() == 1) continue;
+        batch = EmptyBatch();  // the others may need this rank's part of the weights
+      } else {
+        predicted += static_cast<double>(batch.num_predicted());
+        sequences += static_cast<double>(batch.num_sequences());
+        text_bytes += batch.text_bytes;
+        bytes_unknown += batch.text_bytes > 0 ? 0 : 1;
+      }
       session.Evaluate(std::move(batch));
     }
   }
-  const Readback& sums = session.FinishEvaluation();
+  const EngineTotals& sums = session.FinishEvaluation(counts).totals;
+  TRANCHE_RETURN_IF_ERROR(session.status());
+  const auto [all_predicted, all_sequences, all_text_bytes, any_unknown] = sums.numbers;
+  result.predicted_tokens = static_cast<int64_t>(all_predicted);
+  result.sequences = static_cast<int64_t>(all_sequences);
   if (result.predicted_tokens == 0) {
     return absl::FailedPreconditionError(
         absl::StrCat("validation set \"", name, "\": no token of it can be predicted"));
   }
   result.loss = sums.loss_sum / static_cast<double>(result.predicted_tokens);
   result.perplexity = std::exp(result.loss);
-  if (bytes_known) result.bits_per_byte = sums.loss_sum / std::numbers::ln2 / text_bytes;
-  if (pairs) {
+  if (any_unknown == 0) {
+    result.bits_per_byte = sums.loss_sum / std::numbers::ln2 / all_text_bytes;
+  }
+  if (loader.options().next_sentence) {
     result.next_sentence_loss = sums.next_sentence_loss_sum / static_cast<double>(result.sequences);
   }
   return result;

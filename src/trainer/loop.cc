@@ -1,5 +1,6 @@
 #include "trainer/loop.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <utility>
@@ -11,6 +12,7 @@
 #include "base/status.h"
 #include "base/units.h"
 #include "trainer/nonfinite.h"
+#include "trainer/saved_model.h"
 #include "trainer/signals.h"
 #include "trainer/weights.h"
 
@@ -24,6 +26,9 @@ double SecondsIn(std::chrono::steady_clock::duration duration) {
 }
 
 bool StopAsked() { return StopSignal() != nullptr; }
+
+// Of the number that ranks add up: how many want to stop, and from here on to save.
+constexpr uint64_t kStopRequest = 1, kSaveRequest = uint64_t{1} << 32;
 
 }  // namespace
 
@@ -43,31 +48,31 @@ TrainLoop::TrainLoop(const LoopParts& parts, CheckpointManifest start)
 absl::StatusOr<TrainLoop::End> TrainLoop::Run() {
   const int64_t total = state_.schedule.total_steps;
   const CheckpointRecipe& checkpoint = recipe_.checkpoint;
-  const std::string trigger = checkpoint.trigger_file.empty()
-                                  ? ""
-                                  : JoinPath(parts_.directory.path, checkpoint.trigger_file);
   const int64_t evaluation_interval = recipe_.validation.interval.value_or(0);
   step_begin_ = last_save_ = Clock::now();
   while (enqueued_step_ < total) {
-    if (StopAsked()) return Stop(absl::StrCat(StopSignal(), " came"));
-    if (OutOfTime()) return Stop("training.max_time is nearly over");
+    const std::string reason = ReasonToStop();
+    if (!reason.empty()) return Stop(reason);
     const int64_t step = enqueued_step_ + 1;
     TRANCHE_RETURN_IF_ERROR(EnqueueStep(step));
     if (TooManyNonFinite()) break;
 
     const bool evaluate = evaluation_interval > 0 && step % evaluation_interval == 0 &&
                           step < total && !parts_.validation.empty();
-    const bool triggered = !trigger.empty() && FileExists(trigger) && !IsDirectory(trigger);
+    const bool triggered = parts_.world.size() == 1 ? TriggerIsThere() : requests_ >= kSaveRequest;
     const bool save = (step < total && SaveIsDue(step)) || triggered;
     if (!evaluate && !save) continue;
     TRANCHE_RETURN_IF_ERROR(Drain());
     if (TooManyNonFinite()) break;
     if (evaluate) TRANCHE_RETURN_IF_ERROR(EvaluateAll());
-    if (save && !StopAsked()) TRANCHE_RETURN_IF_ERROR(Save());
+    if (save && (parts_.world.size() > 1 || !StopAsked())) TRANCHE_RETURN_IF_ERROR(Save());
     if (saved_step_ == state_.step && checkpoint.export_hf == "every" && step < total) {
       TRANCHE_RETURN_IF_ERROR(ExportStep());
     }
-    if (triggered) TRANCHE_RETURN_IF_ERROR(parts_.fs.RemoveAll(trigger));
+    if (parts_.world.first() && TriggerIsThere()) {
+      TRANCHE_RETURN_IF_ERROR(parts_.fs.RemoveAll(TriggerPath()));
+    }
+    requests_ %= kSaveRequest;
     step_begin_ = Clock::now();
   }
   TRANCHE_RETURN_IF_ERROR(Drain());
@@ -82,8 +87,40 @@ bool TrainLoop::SaveIsDue(int64_t step) const {
   const CheckpointRecipe& checkpoint = recipe_.checkpoint;
   if (checkpoint.interval > 0 && step % checkpoint.interval == 0) return true;
   if (checkpoint.save_first_step && step == 1) return true;
-  return checkpoint.interval_minutes &&
-         SecondsIn(Clock::now() - last_save_) >= 60 * *checkpoint.interval_minutes;
+  return parts_.world.size() == 1 && MinutesAreOver();  // of several, the first asks for it
+}
+
+bool TrainLoop::MinutesAreOver() const {
+  const std::optional<double>& minutes = recipe_.checkpoint.interval_minutes;
+  return minutes && SecondsIn(Clock::now() - last_save_) >= 60 * *minutes;
+}
+
+std::string TrainLoop::TriggerPath() const {
+  const std::string& name = recipe_.checkpoint.trigger_file;
+  return name.empty() ? "" : JoinPath(parts_.directory.path, name);
+}
+
+bool TrainLoop::TriggerIsThere() const {
+  const std::string path = TriggerPath();
+  return !path.empty() && FileExists(path) && !IsDirectory(path);
+}
+
+// Signals come to one rank earlier than to another, and clocks differ: what is asked for is done by
+// all after the step in whose sums it was counted.
+uint64_t TrainLoop::Requests() const {
+  uint64_t requests = StopAsked() ? kStopRequest : 0;
+  if (parts_.world.first()) {
+    if (OutOfTime()) requests += kStopRequest;
+    if (TriggerIsThere() || MinutesAreOver()) requests += kSaveRequest;
+  }
+  return requests;
+}
+
+std::string TrainLoop::ReasonToStop() const {
+  if (parts_.world.size() > 1 && requests_ % kSaveRequest == 0) return "";
+  if (StopAsked()) return absl::StrCat(StopSignal(), " came");
+  if (OutOfTime()) return "training.max_time is nearly over";
+  return parts_.world.size() > 1 ? "another rank was asked to stop" : "";
 }
 
 absl::StatusOr<TrainLoop::End> TrainLoop::Stop(const std::string& why) {
@@ -118,6 +155,7 @@ absl::Status TrainLoop::EnqueueStep(int64_t step) {
                            timed([&] { return parts_.train.PredictedTokens(step - 1); }));
   report.step_predicted = next.scale.predicted_tokens;
   enqueued_step_ = step;
+  parts_.world.SetPhase(absl::StrCat("step ", step));
   if (next.scale.predicted_tokens == 0) {
     TRANCHE_RETURN_IF_ERROR(Drain());
     report.outcome = StepReport::Outcome::kNoTargets;
@@ -126,14 +164,18 @@ absl::Status TrainLoop::EnqueueStep(int64_t step) {
     return absl::OkStatus();
   }
   parts_.session.BeginStep();
-  for (int64_t slot = 0; slot < parts_.train.slots(); ++slot) {
-    TRANCHE_ASSIGN_OR_RETURN(MicroBatch batch,
-                             timed([&] { return parts_.train.Get(step - 1, slot); }));
-    report.step_tokens += batch.num_tokens();
-    report.model_flops += parts_.flops.Count(batch);
+  HostCounts counts;
+  counts.requests = parts_.world.size() > 1 ? Requests() : 0;
+  auto& [tokens, flops, unused, unused_too] = counts.numbers;
+  for (int64_t round = 0; round < parts_.session.Rounds(parts_.train.slots()); ++round) {
+    TRANCHE_ASSIGN_OR_RETURN(MicroBatch batch, timed([&] {
+                               return parts_.session.BatchOf(parts_.train, step - 1, round);
+                             }));
+    tokens += static_cast<double>(batch.num_tokens());
+    if (batch.num_tokens() > 0) flops += parts_.flops.Count(batch);
     parts_.session.ForwardBackward(std::move(batch), next.scale);
   }
-  parts_.session.FinishStep(static_cast<float>(report.learning_rate), step, next.slot);
+  parts_.session.FinishStep(static_cast<float>(report.learning_rate), step, next.slot, counts);
   report.data_seconds = data_seconds;
   TRANCHE_RETURN_IF_ERROR(Drain());
   pending_ = std::move(next);
@@ -146,11 +188,15 @@ absl::Status TrainLoop::Drain() {
   if (!pending_) return absl::OkStatus();
   Pending pending = *std::exchange(pending_, std::nullopt);
   const Readback& read = parts_.session.Await(pending.slot);
+  TRANCHE_RETURN_IF_ERROR(parts_.session.status());
+  requests_ = read.totals.requests;
   StepReport& report = pending.report;
-  report.loss = read.loss_sum / static_cast<double>(pending.scale.predicted_tokens);
+  report.step_tokens = static_cast<int64_t>(read.totals.numbers[0]);
+  report.model_flops = read.totals.numbers[1];
+  report.loss = read.totals.loss_sum / static_cast<double>(pending.scale.predicted_tokens);
   if (parts_.setup.config.next_sentence_head) {
     report.next_sentence_loss =
-        read.next_sentence_loss_sum / static_cast<double>(pending.scale.sequences);
+        read.totals.next_sentence_loss_sum / static_cast<double>(pending.scale.sequences);
   }
   report.grad_norm = static_cast<double>(read.control[0]);
   const bool skipped = read.control[2] == 0;
@@ -211,8 +257,14 @@ bool TrainLoop::TooManyNonFinite() const {
 absl::Status TrainLoop::NoteNonFinite(const Pending& pending) {
   if (state_.nonfinite_steps > 1 && !TooManyNonFinite()) return absl::OkStatus();
   TRANCHE_ASSIGN_OR_RETURN(
-      const std::string origin,
+      const std::string mine,
       FindNonFinite(parts_.session, parts_.train, pending.report.step, pending.scale));
+  TRANCHE_ASSIGN_OR_RETURN(const std::vector<std::string> found,
+                           parts_.world.Exchange("nonfinite", mine));
+  const auto first =
+      std::find_if(found.begin(), found.end(), [](const std::string& at) { return !at.empty(); });
+  const std::string origin =
+      first != found.end() ? *first : "no tensor at the weights after the next update";
   bar_.Clear();
   LogWarning(absl::StrCat("step ", pending.report.step,
                           ": the loss or a gradient is not finite, the update was skipped; the "
@@ -229,9 +281,12 @@ absl::Status TrainLoop::NoteNonFinite(const Pending& pending) {
 }
 
 absl::Status TrainLoop::EvaluateAll() {
+  parts_.world.SetPhase("evaluation");
   for (const ValidationLoader& set : parts_.validation) {
     const absl::StatusOr<EvaluationResult> result =
-        EvaluateSet(parts_.session, set.name, *set.loader, recipe_.validation.steps, StopAsked);
+        EvaluateSet(parts_.session, set.name, *set.loader, recipe_.validation.steps,
+                    // Several ranks must end it together.
+                    [this] { return parts_.world.size() == 1 && StopAsked(); });
     if (absl::IsCancelled(result.status())) {
       bar_.Clear();
       LogNote(absl::StrCat("the evaluation after step ", state_.step, " was broken off"));
@@ -254,23 +309,29 @@ absl::Status TrainLoop::Save() {
   const std::string& directory = parts_.directory.checkpoints;
   const int64_t keep_every = checkpoint.keep_every.value_or(0);
   last_save_ = Clock::now();
+  parts_.world.SetPhase(absl::StrCat("checkpoint of step ", state_.step));
   CheckpointContents contents;
   contents.manifest = state_;
   contents.recipe = PrintRecipe(recipe_);
   contents.config = ConfigText(parts_.setup.config_json);
   const auto save = [&] {
     return SaveCheckpoint(parts_.fs, directory, contents, parts_.session.engine(),
-                          parts_.session.backend(), parts_.session.stream());
+                          parts_.session.backend(), parts_.session.stream(), parts_.world);
   };
   bar_.Clear();
   absl::StatusOr<std::string> path = save();
   while (absl::IsResourceExhausted(path.status()) &&
          checkpoint.on_disk_full == "prune_then_continue") {
-    TRANCHE_ASSIGN_OR_RETURN(const std::optional<int64_t> removed,
-                             RemoveOldestCheckpoint(parts_.fs, directory, keep_every));
-    if (!removed) break;
-    LogWarning(absl::StrCat("the disk is full: ", CheckpointPath(directory, *removed),
-                            " was removed to make room for step ", state_.step));
+    const auto remove = [&]() -> absl::StatusOr<std::string> {
+      TRANCHE_ASSIGN_OR_RETURN(const std::optional<int64_t> removed,
+                               RemoveOldestCheckpoint(parts_.fs, directory, keep_every));
+      return removed ? CheckpointPath(directory, *removed) : std::string();
+    };
+    TRANCHE_ASSIGN_OR_RETURN(const std::string removed,
+                             parts_.world.FromFirst("checkpoint.removed", remove));
+    if (removed.empty()) break;
+    LogWarning(absl::StrCat("the disk is full: ", removed, " was removed to make room for step ",
+                            state_.step));
     path = save();
   }
   if (absl::IsResourceExhausted(path.status()) && checkpoint.on_disk_full == "error") {
@@ -289,14 +350,20 @@ absl::Status TrainLoop::Save() {
     parts_.metrics->Append(absl::StrFormat(R"({"event":"checkpoint","step":%d,"seconds":%.3f})",
                                            state_.step, last_save_seconds_));
   }
+  if (!parts_.world.first()) return absl::OkStatus();
   return PruneCheckpoints(parts_.fs, directory, checkpoint.keep_latest_k, keep_every);
 }
 
 // Without it the run is no worse: what goes wrong is said and the training goes on.
 absl::Status TrainLoop::ExportStep() {
+  if (!parts_.world.first()) return absl::OkStatus();
   const std::string& directory = parts_.directory.exports;
   const std::string path = CheckpointPath(directory, state_.step);
   const absl::Status status = ReplaceFolder(parts_.fs, path, [&](const std::string& folder) {
+    if (parts_.world.size() > 1) {
+      const SavedModel saved{CheckpointPath(parts_.directory.checkpoints, state_.step), recipe_};
+      return ExportCheckpoint(parts_.fs, saved, folder);
+    }
     return ExportModel(parts_.fs, parts_.setup, parts_.session.engine(), parts_.session.backend(),
                        parts_.session.stream(), folder);
   });

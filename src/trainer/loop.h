@@ -22,6 +22,7 @@
 #include "trainer/run_directory.h"
 #include "trainer/session.h"
 #include "trainer/step_line.h"
+#include "trainer/world.h"
 
 namespace tranche {
 
@@ -32,6 +33,7 @@ struct ValidationLoader {
 
 // What a loop works with; nothing is owned.
 struct LoopParts {
+  World& world;
   const RunSetup& setup;
   Session& session;
   const Loader& train;
@@ -71,6 +73,13 @@ class TrainLoop {
   };
 
   absl::Status EnqueueStep(int64_t step);
+  // What this rank asks all of them for, to be counted with the next step's sums.
+  uint64_t Requests() const;
+  // Why the run must stop now, the same on every rank, or "".
+  std::string ReasonToStop() const;
+  std::string TriggerPath() const;  // "" where the recipe has none
+  bool TriggerIsThere() const;
+  bool MinutesAreOver() const;
   // Reads the step in flight, if any, and reports it.
   absl::Status Drain();
   void Report(StepReport report);
@@ -89,6 +98,7 @@ class TrainLoop {
   int64_t enqueued_step_;
   int64_t saved_step_;
   std::optional<Pending> pending_;
+  uint64_t requests_ = 0;  // of all ranks, with the last step that was read
   Clock::time_point step_begin_, last_save_;
   double seconds_ = 0, model_flops_ = 0, last_step_seconds_ = 0, last_save_seconds_ = 0;
   int64_t tokens_ = 0, steps_ = 0;

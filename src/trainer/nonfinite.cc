@@ -39,20 +39,29 @@ absl::StatusOr<std::string> FindNonFinite(Session& session, const Loader& loader
                                           const StepScale& scale) {
   const std::vector<ParamSpec>& specs = session.engine().specs();
   TensorTransfer transfer(session.backend(), session.stream());
+  // Of a parameter, in what this rank owns of it; -1 where all is finite.
+  const auto first_in = [&](size_t param, const char* array) -> int64_t {
+    for (const Engine::Stretch& stretch : session.engine().Owned(static_cast<int>(param), array)) {
+      const int64_t at = FirstNonFinite(transfer, stretch.values);
+      if (at >= 0) return stretch.begin + at;
+    }
+    return -1;
+  };
   for (size_t i = 0; i < specs.size(); ++i) {
-    const int64_t at = FirstNonFinite(transfer, session.engine().Weight(static_cast<int>(i)));
+    const int64_t at = first_in(i, "master");
     if (at >= 0) return absl::StrCat("the weights of ", Place(specs, i, at));
   }
   session.BeginStep();
-  for (int64_t slot = 0; slot < loader.slots(); ++slot) {
-    TRANCHE_ASSIGN_OR_RETURN(MicroBatch batch, loader.Get(step - 1, slot));
+  for (int64_t round = 0; round < session.Rounds(loader.slots()); ++round) {
+    TRANCHE_ASSIGN_OR_RETURN(MicroBatch batch, session.BatchOf(loader, step - 1, round));
     session.ForwardBackward(std::move(batch), scale);
   }
+  session.engine().AwaitCommunication(session.stream());
   for (size_t i = specs.size(); i-- > 0;) {
-    const int64_t at = FirstNonFinite(transfer, session.engine().Gradient(static_cast<int>(i)));
+    const int64_t at = first_in(i, "gradients");
     if (at >= 0) return absl::StrCat("the gradient of ", Place(specs, i, at));
   }
-  return std::string("no tensor at the weights after the next update");
+  return std::string();
 }
 
 }  // namespace tranche

@@ -62,11 +62,6 @@ class ParityRun {
     run->engine_ = Engine::Create(parity.specs, {.dtype = options.dtype, .update = parity.update},
                                   backend, arena);
     run->batch_ = std::make_unique<DeviceBatch>(config, model_options, backend, arena);
-    const auto scalar = [&](const char* name) {
-      return arena.Allocate(name, MemoryKind::kWorkspace, DType::kFloat64, 1, 1);
-    };
-    run->loss_ = scalar("loss");
-    run->next_sentence_loss_ = scalar("next-sentence loss");
     run->logits_ = arena.Allocate("logits", MemoryKind::kWorkspace, DType::kFloat32,
                                   batch.num_tokens(), config.vocab_size);
     if (config.next_sentence_head) {
@@ -112,16 +107,14 @@ class ParityRun {
     const double tokens = static_cast<double>(batch.num_predicted());
     const double sequences = static_cast<double>(batch.next_sentence.size());
     batch_->Upload(*stream_, batch, parity_.rotary_length);
-    engine_->BeginStep(*stream_);
-    backend_.Fill(*stream_, loss_, 0);
-    backend_.Fill(*stream_, next_sentence_loss_, 0);
+    engine_->BeginStep(*stream_, /*micro_batches=*/1);
     transformer_->ForwardBackward(
         *stream_, *batch_, static_cast<float>(1 / std::max(tokens, 1.0)),
-        static_cast<float>(1 / std::max(sequences, 1.0)), /*dropout_key=*/0, loss_,
-        parity_.config.next_sentence_head ? next_sentence_loss_ : Tensor());
+        static_cast<float>(1 / std::max(sequences, 1.0)), /*dropout_key=*/0, engine_->loss_sum(0),
+        parity_.config.next_sentence_head ? engine_->loss_sum(1) : Tensor());
     double sums[2] = {0, 0};
-    backend_.CopyToHost(*stream_, &sums[0], loss_);
-    backend_.CopyToHost(*stream_, &sums[1], next_sentence_loss_);
+    backend_.CopyToHost(*stream_, &sums[0], engine_->loss_sum(0));
+    backend_.CopyToHost(*stream_, &sums[1], engine_->loss_sum(1));
     backend_.Synchronize(*stream_);
     return sums[0] / std::max(tokens, 1.0) + sums[1] / std::max(sequences, 1.0);
   }
@@ -135,7 +128,7 @@ class ParityRun {
 
   // The norm of the gradients before clipping.
   double Step(int64_t step) {
-    engine_->Step(*stream_, static_cast<float>(parity_.learning_rate), step, loss_);
+    engine_->Step(*stream_, static_cast<float>(parity_.learning_rate), step, {});
     return ToHost(engine_->control())[0];
   }
 
@@ -156,7 +149,7 @@ class ParityRun {
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<DeviceBatch> batch_;
   std::unique_ptr<Transformer> transformer_;
-  Tensor loss_, next_sentence_loss_, logits_, next_sentence_logits_;
+  Tensor logits_, next_sentence_logits_;
 };
 
 // Calls compare(tensor name, our first element, count, is a matrix) for each Hugging Face tensor.

@@ -20,6 +20,7 @@ struct Recipe {
   DataRecipe data;
   ValidationRecipe validation;
   TrainingRecipe training;
+  ParallelismRecipe parallelism;
   OptimizerRecipe optimizer;
   LrSchedulerRecipe lr_scheduler;
   CheckpointRecipe checkpoint;
@@ -43,6 +44,7 @@ struct Recipe {
     visit.Section("data", self.data, "What is trained on, and how samples are cut from it.");
     visit.Section("validation", self.validation, "What is evaluated on the way.");
     visit.Section("training", self.training, "How long, how much at a time, how exact.");
+    visit.Section("parallelism", self.parallelism, "How ranks that train together share the work.");
     visit.Section("optimizer", self.optimizer, "The update rule.");
     visit.Section("lr_scheduler", self.lr_scheduler, "The learning rate over the run.");
     visit.Section("checkpoint", self.checkpoint, "What is saved, and where a run starts from.");

@@ -177,9 +177,11 @@ bool RecipeDecoder::Decode(const TomlValue& value, const std::string& key, const
   const bool typed_bare = value.kind != Kind::kString && value.kind != Kind::kArray &&
                           value.kind != Kind::kTable &&
                           !value.typed.empty();  // --set run.name=7 means the text
-  if (value.kind != Kind::kString && !typed_bare)
+  // true and false may stand among the words.
+  const bool flag = value.kind == Kind::kBool && absl::c_linear_search(rule.allowed, "true");
+  if (value.kind != Kind::kString && !typed_bare && !flag)
     return WrongType(value, key, AllowedText<std::string>(rule));
-  std::string text = typed_bare ? value.typed : value.text;
+  std::string text = typed_bare ? value.typed : flag ? (value.flag ? "true" : "false") : value.text;
   if (!Expand(value, key, &text)) return false;
   if (text.find('\0') != std::string::npos) {
     Fault(value, key, "holds a NUL character");

@@ -264,6 +264,32 @@ struct ParamGroup {
   }
 };
 
+struct ParallelismRecipe {
+  int64_t zero_stage = 1;
+  std::optional<Bytes> bucket_size;
+  bool overlap = true;
+  std::string reshard_after_forward = "auto";
+
+  bool operator==(const ParallelismRecipe&) const = default;
+  template <typename Self, typename Visitor>
+  static void VisitFields(Self& self, Visitor& visit) {
+    visit("zero_stage", self.zero_stage,
+          "What is sharded over the ranks: 0 nothing, 1 the optimizer's state, 2 gradients too, 3 "
+          "weights too. It changes memory and time, not numbers (docs/zero.md).",
+          Rule::Between(0, 3));
+    visit(
+        "bucket_size", self.bucket_size,
+        "The fp32 gradients that are reduced at once, and their weights gathered at once; without "
+        "it the ranks measure their links and choose.",
+        Rule::Above(0));
+    visit("overlap", self.overlap, "Communicate while computing.", Rule::Any());
+    visit("reshard_after_forward", self.reshard_after_forward,
+          "zero_stage 3: whether a layer's gathered weights are given up after use. auto: as many "
+          "stay as the memory allows; true: two layers have a place; false: all have.",
+          Rule::OneOf({"auto", "true", "false"}));
+  }
+};
+
 struct OptimizerRecipe {
   std::string name = "adamw";
   double lr = 0;

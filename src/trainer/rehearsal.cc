@@ -28,17 +28,31 @@ std::string FormatFlops(double flops) {
   return absl::StrFormat("%.3g %sFLOP", flops, prefixes[prefix]);
 }
 
-absl::StatusOr<Rehearsal> Rehearse(const RunSetup& setup, bool training, int threads) {
+absl::StatusOr<Rehearsal> Rehearse(const RunSetup& setup, bool training, int threads,
+                                   const MachineRates& rates) {
   const std::unique_ptr<PlanBackend> backend = CreatePlanBackend(threads);
   Arena arena = Arena::Rehearsal();
-  TRANCHE_ASSIGN_OR_RETURN(const auto session, Session::Create(setup, training, *backend, arena));
+  const int ranks = training ? setup.ranks : 1;
+  backend->SetRates(rates.device);
+  Comm comm(*backend, 0, ranks, rates.collectives);
+  TRANCHE_ASSIGN_OR_RETURN(const auto session, Session::Create(setup, training, *backend, arena,
+                                                               ranks > 1 ? &comm : nullptr));
   Rehearsal rehearsal;
   if (training) {
-    session->BeginStep();
-    backend->ResetCounts();
-    session->ForwardBackward(TypicalBatch(setup), kOneToken);
-    rehearsal.micro_batch_flops = Flops(backend->counts());
-    session->FinishStep(0, 1, 0);
+    // The second step shows what moves in every step.
+    for (int64_t step = 1; step <= (ranks > 1 ? 2 : 1); ++step) {
+      comm.ResetCounts();
+      const double begin = backend->Seconds(session->stream());
+      session->BeginStep();
+      for (int64_t pass = 0; pass < session->Rounds(setup.micro_batches()); ++pass) {
+        backend->ResetCounts();
+        session->ForwardBackward(TypicalBatch(setup), kOneToken);
+        rehearsal.micro_batch_flops = Flops(backend->counts());
+      }
+      session->FinishStep(0, step, 0);
+      rehearsal.step_seconds = backend->Seconds(session->stream()) - begin;
+    }
+    rehearsal.comm = comm.counts();
   } else {
     session->BeginEvaluation();
     session->Evaluate(TypicalBatch(setup));

@@ -13,6 +13,7 @@
 #include "tensor/plan_backend.h"
 #include "trainer/run_setup.h"
 #include "trainer/session.h"
+#include "zero/comm.h"
 
 namespace tranche {
 
@@ -27,10 +28,21 @@ struct Rehearsal {
   int64_t peak_bytes = 0;
   std::vector<int64_t> bytes_by_kind;  // indexed by MemoryKind; they add up to peak_bytes
   double micro_batch_flops = 0;        // of a full one, forward and backward, as it is run
+  // With training, of one rank's step that is not the first.
+  CommCounts comm;
+  double step_seconds = 0;
 };
 
-// `training` false: what evaluation alone needs.
-absl::StatusOr<Rehearsal> Rehearse(const RunSetup& setup, bool training, int threads);
+// How fast the machine and its links are, for the seconds of a rehearsal.
+struct MachineRates {
+  PlanRates device;
+  CollectiveCosts collectives = {};
+};
+
+// Of one of setup.ranks ranks, which all need the same. `training` false: what evaluation alone
+// needs, on one rank.
+absl::StatusOr<Rehearsal> Rehearse(const RunSetup& setup, bool training, int threads,
+                                   const MachineRates& rates = {});
 
 // Counts the model's FLOPs in micro-batches as they come, by their real lengths: forward and
 // backward without recompute, which is what utilisation is measured with.

@@ -4,10 +4,12 @@
 #include <chrono>
 #include <cstdio>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/file.h"
@@ -25,6 +27,11 @@
 #include "trainer/signals.h"
 #include "trainer/start.h"
 #include "trainer/weights.h"
+#include "zero/placement.h"
+#include "zero/group_layout.h"
+#include "trainer/world.h"
+#include "trainer/version.h"
+#include "trainer/tuning.h"
 
 namespace tranche {
 namespace {
@@ -70,32 +77,6 @@ absl::Status RemoveEarlierRun(FileSystem& fs, const RunDirectory& directory) {
     if (FileExists(path)) LogNote(absl::StrCat("--overwrite: removing ", path));
     TRANCHE_RETURN_IF_ERROR(fs.RemoveAll(path));
   }
-  return absl::OkStatus();
-}
-
-// Everything on the device, in the order in which it must go.
-struct Device {
-  std::unique_ptr<Backend> backend;
-  std::unique_ptr<Arena> arena;
-  std::unique_ptr<Session> session;
-};
-
-absl::StatusOr<Device> MakeDevice(const RunSetup& setup, int64_t bytes, int threads) {
-  Device device;
-  TRANCHE_ASSIGN_OR_RETURN(Arena arena, Arena::OnHost(bytes));
-  device.arena = std::make_unique<Arena>(std::move(arena));
-  device.backend = CreateCpuBackend(threads);
-  TRANCHE_ASSIGN_OR_RETURN(
-      device.session, Session::Create(setup, /*training=*/true, *device.backend, *device.arena));
-  return device;
-}
-
-absl::Status Export(FileSystem& fs, const RunSetup& setup, Session& session,
-                    const std::string& directory) {
-  TRANCHE_RETURN_IF_ERROR(ReplaceFolder(fs, directory, [&](const std::string& folder) {
-    return ExportModel(fs, setup, session.engine(), session.backend(), session.stream(), folder);
-  }));
-  LogNote(absl::StrCat("model written to ", directory));
   return absl::OkStatus();
 }
 
@@ -172,6 +153,110 @@ void WarnOfFullDisk(FileSystem& fs, const RunSetup& setup, const RunDirectory& d
                           ", the volume has ", FormatBytes(*available), " free"));
 }
 
+// A rank that no launcher gave a log of its own.
+absl::Status RedirectOutput(FileSystem& fs, const RunDirectory& directory, int rank) {
+  const std::string logs = JoinPath(directory.path, "logs");
+  TRANCHE_RETURN_IF_ERROR(fs.MakeDirs(logs));
+  const std::string path = JoinPath(logs, absl::StrCat("rank-", rank, ".log"));
+  for (std::FILE* stream : {stdout, stderr}) {
+    if (std::freopen(path.c_str(), "a", stream) == nullptr) {
+      return absl::UnavailableError(absl::StrCat(path, ": cannot be written"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// The first rank locks the directory, clears it of what must go and finds the start; the others
+// follow it.
+absl::StatusOr<StartPoint> TakeDirectory(FileSystem& fs, const Recipe& recipe,
+                                         const TrainOptions& options, const RunDirectory& directory,
+                                         World& world, std::optional<RunLock>* lock) {
+  StartPoint start;
+  const auto take = [&]() -> absl::StatusOr<std::string> {
+    TRANCHE_RETURN_IF_ERROR(fs.MakeDirs(directory.path));
+    TRANCHE_ASSIGN_OR_RETURN(RunLock acquired, RunLock::Acquire(directory.path));
+    lock->emplace(std::move(acquired));
+    if (options.overwrite) TRANCHE_RETURN_IF_ERROR(RemoveEarlierRun(fs, directory));
+    for (const std::string& folder : {directory.checkpoints, directory.exports}) {
+      TRANCHE_RETURN_IF_ERROR(RemoveLeftovers(fs, folder));
+    }
+    TRANCHE_ASSIGN_OR_RETURN(start, FindStart(recipe.checkpoint.resume, directory.checkpoints,
+                                              ParseVerification(recipe.checkpoint.verify)));
+    return start.checkpoint;
+  };
+  TRANCHE_ASSIGN_OR_RETURN(const std::string path, world.FromFirst("start", take));
+  if (world.first() || path.empty()) return start;
+  start.checkpoint = path;
+  TRANCHE_ASSIGN_OR_RETURN(start.manifest, VerifyCheckpoint(path, Verification::kNone));
+  return start;
+}
+
+// As many layers stay gathered as fit into half of what is free for this rank.
+absl::Status SettleResidency(const World& world, int threads, RunSetup* setup) {
+  if (setup->engine.zero_stage < Placement::kStages - 1) return absl::OkStatus();
+  const int64_t free = AvailableHostMemory() / world.local_size() / 2;
+  const int layers = static_cast<int>(setup->config.num_layers);
+  for (int slots = layers; slots > 2; slots = slots * 3 / 4) {
+    setup->engine.layer_slots = slots;
+    TRANCHE_ASSIGN_OR_RETURN(const Rehearsal plan, Rehearse(*setup, /*training=*/true, threads));
+    if (plan.peak_bytes <= free) return absl::OkStatus();
+  }
+  setup->engine.layer_slots = 2;
+  return absl::OkStatus();
+}
+
+// What the recipe leaves open: which layers stay gathered, and the bucket. Says what was settled.
+absl::StatusOr<std::string> SettleSharding(World& world, Comm& comm, Backend& backend, int threads,
+                                           RunSetup* setup) {
+  const ParallelismRecipe& recipe = setup->recipe.parallelism;
+  if (recipe.reshard_after_forward == "auto") {
+    const auto settle = [&]() -> absl::StatusOr<std::string> {
+      TRANCHE_RETURN_IF_ERROR(SettleResidency(world, threads, setup));
+      return absl::StrCat(setup->engine.layer_slots);
+    };
+    TRANCHE_ASSIGN_OR_RETURN(const std::string slots, world.FromFirst("residency", settle));
+    if (!absl::SimpleAtoi(slots, &setup->engine.layer_slots)) {
+      return absl::InternalError("rank 0 sent no number of layers");
+    }
+  }
+  std::string bucket = "as the recipe says";
+  if (!recipe.bucket_size) {
+    TRANCHE_ASSIGN_OR_RETURN(const auto times, MeasureCollectives(world, comm, backend));
+    const CollectiveCosts costs = FitCosts(times);
+    TRANCHE_ASSIGN_OR_RETURN(const MachineRates rates, MeasureRates(*setup, world, threads, costs));
+    TRANCHE_ASSIGN_OR_RETURN(const auto choices, PredictBuckets(*setup, threads, rates));
+    setup->engine.bucket_bytes = BestBucket(choices).bucket_bytes;
+    const CollectiveCost& gather = costs[static_cast<size_t>(Collective::kAllGather)];
+    bucket = absl::StrFormat("chosen by measurement: all-gather %.0f us + %.2f ms per MiB",
+                             1e6 * gather.alpha, 1e3 * gather.beta * 0x1p20);
+  }
+  std::string text =
+      absl::StrFormat("%d, ZeRO stage %d, buckets of %s (%s)", world.size(),
+                      setup->engine.zero_stage, FormatBytes(setup->engine.bucket_bytes), bucket);
+  if (Placement::OfStage(setup->engine.zero_stage).weights_sharded) {
+    absl::StrAppend(&text, ", ",
+                    std::min<int64_t>(setup->engine.layer_slots, setup->config.num_layers),
+                    " layers stay gathered");
+  }
+  return text;
+}
+
+// How much of the communication computing waited for, and for which group most.
+void PrintCommunication(const TrainLoop& loop, const Rehearsal& plan, Session& session) {
+  const std::vector<double> exposed = session.engine().TakeExposedSeconds();
+  const double sum = std::accumulate(exposed.begin(), exposed.end(), 0.0);
+  const auto most = std::max_element(exposed.begin(), exposed.end());
+  const int groups = static_cast<int>(exposed.size()) - 1,
+            at = static_cast<int>(most - exposed.begin());
+  std::printf(
+      "exchanged    %s sent a step and rank; computing waited %s (%.1f%% of the time), most "
+      "for %s\n",
+      FormatBytes(plan.comm.total_bytes()).c_str(), FormatSeconds(sum).c_str(),
+      100 * sum / std::max(loop.trained_seconds(), 1e-9),
+      at == groups ? "the sums over ranks" : GroupName(at, groups).c_str());
+  std::fflush(stdout);
+}
+
 CheckpointManifest AtStepZero(const RunSetup& setup, const std::string& data_fingerprint) {
   CheckpointManifest state;
   state.seed = setup.recipe.run.seed;
@@ -183,12 +268,19 @@ CheckpointManifest AtStepZero(const RunSetup& setup, const std::string& data_fin
 
 }  // namespace
 
-absl::StatusOr<ExitCode> RunTraining(const Recipe& recipe, const TrainOptions& options) {
+absl::StatusOr<ExitCode> RunTraining(const Recipe& recipe, const TrainOptions& options,
+                                     World& world) {
   const Clock::time_point process_start = Clock::now();
   CatchStopSignals(recipe.fault_tolerance.preempt_signals);
   FileSystem& fs = FileSystem::Real();
   const int threads = UsableThreads();
-  TRANCHE_ASSIGN_OR_RETURN(const RunSetup setup, SetUpRun(recipe, /*with_tokenizer=*/true));
+  const RunDirectory directory(recipe.run.output_dir);
+  if (!world.launched() && !world.first()) {
+    TRANCHE_RETURN_IF_ERROR(RedirectOutput(fs, directory, world.rank()));
+  }
+  TRANCHE_RETURN_IF_ERROR(
+      world.SameOnAll("program and recipe", absl::StrCat(VersionText(), PrintRecipe(recipe))));
+  TRANCHE_ASSIGN_OR_RETURN(RunSetup setup, SetUpRun(recipe, /*with_tokenizer=*/true, world.size()));
   TRANCHE_RETURN_IF_ERROR(CheckFirstWeights(setup, /*aloud=*/options.dry_run));
   TRANCHE_ASSIGN_OR_RETURN(const Loaders loaders, OpenLoaders(setup));
   TRANCHE_ASSIGN_OR_RETURN(const int64_t total_steps,
@@ -201,20 +293,17 @@ absl::StatusOr<ExitCode> RunTraining(const Recipe& recipe, const TrainOptions& o
     return kExitDone;
   }
 
-  const RunDirectory directory(recipe.run.output_dir);
-  TRANCHE_RETURN_IF_ERROR(fs.MakeDirs(directory.path));
-  TRANCHE_ASSIGN_OR_RETURN(const RunLock lock, RunLock::Acquire(directory.path));
-  if (options.overwrite) TRANCHE_RETURN_IF_ERROR(RemoveEarlierRun(fs, directory));
-  for (const std::string& folder : {directory.checkpoints, directory.exports})
-    TRANCHE_RETURN_IF_ERROR(RemoveLeftovers(fs, folder));
+  TRANCHE_RETURN_IF_ERROR(world.SameOnAll("data", loaders.train->fingerprint()));
+  std::optional<RunLock> lock;
   TRANCHE_ASSIGN_OR_RETURN(const StartPoint start,
-                           FindStart(recipe.checkpoint.resume, directory.checkpoints,
-                                     ParseVerification(recipe.checkpoint.verify)));
+                           TakeDirectory(fs, recipe, options, directory, world, &lock));
   CheckpointManifest state = AtStepZero(setup, loaders.train->fingerprint());
   if (!start.checkpoint.empty()) {
     TRANCHE_RETURN_IF_ERROR(CheckSameRun(start, setup, loaders.train->fingerprint(), schedule));
-    if (start.manifest.step >= total_steps) return FinishedRun(fs, setup, start, directory);
-    TRANCHE_RETURN_IF_ERROR(SetAsideNewer(fs, directory.checkpoints, start));
+    if (start.manifest.step >= total_steps) {
+      return world.first() ? FinishedRun(fs, setup, start, directory) : kExitDone;
+    }
+    if (world.first()) TRANCHE_RETURN_IF_ERROR(SetAsideNewer(fs, directory.checkpoints, start));
     state = start.manifest;
   }
   state.precision = recipe.training.precision;
@@ -222,15 +311,24 @@ absl::StatusOr<ExitCode> RunTraining(const Recipe& recipe, const TrainOptions& o
   state.schedule_name = recipe.lr_scheduler.name;
   state.schedule = schedule;
 
-  WarnOfFullDisk(fs, setup, directory);
+  if (world.first()) WarnOfFullDisk(fs, setup, directory);
+  const std::unique_ptr<Backend> backend = CreateCpuBackend(threads);
+  TRANCHE_ASSIGN_OR_RETURN(Comm* const comm, world.Connect(*backend));
+  std::string sharding;
+  if (comm != nullptr) {
+    TRANCHE_ASSIGN_OR_RETURN(sharding, SettleSharding(world, *comm, *backend, threads, &setup));
+  }
   TRANCHE_ASSIGN_OR_RETURN(const Rehearsal plan, Rehearse(setup, /*training=*/true, threads));
   TRANCHE_ASSIGN_OR_RETURN(Yardstick yardstick, TakeYardstick(setup, threads));
   TRANCHE_ASSIGN_OR_RETURN(const auto flops, FlopCounter::Create(setup));
-  TRANCHE_ASSIGN_OR_RETURN(const Device device, MakeDevice(setup, plan.peak_bytes, threads));
-  Session& session = *device.session;
+  TRANCHE_ASSIGN_OR_RETURN(Arena arena, Arena::OnHost(plan.peak_bytes));
+  TRANCHE_ASSIGN_OR_RETURN(const auto own_session,
+                           Session::Create(setup, /*training=*/true, *backend, arena, comm));
+  Session& session = *own_session;
   std::printf("run          %s: %s, %s parameters, %s, on %s\n", recipe.run.name.c_str(),
               setup.config.architecture.c_str(), FormatInteger(TotalElements(setup.specs)).c_str(),
-              recipe.training.precision.c_str(), device.backend->Describe().c_str());
+              recipe.training.precision.c_str(), backend->Describe().c_str());
+  if (!sharding.empty()) std::printf("ranks        %s\n", sharding.c_str());
   PrintData(loaders);
   std::printf("memory      ");
   for (const MemoryKind kind :
@@ -241,25 +339,27 @@ absl::StatusOr<ExitCode> RunTraining(const Recipe& recipe, const TrainOptions& o
   }
   std::printf(" together %s\n", FormatBytes(plan.peak_bytes).c_str());
   if (start.checkpoint.empty()) {
-    TRANCHE_RETURN_IF_ERROR(
-        SetFirstWeights(setup, session.engine(), *device.backend, session.stream()));
+    TRANCHE_RETURN_IF_ERROR(SetFirstWeights(setup, session.engine(), *backend, session.stream()));
   } else {
     TRANCHE_RETURN_IF_ERROR(
-        LoadCheckpoint(start.checkpoint, session.engine(), *device.backend, session.stream()));
+        LoadCheckpoint(start.checkpoint, session.engine(), *backend, session.stream()));
     std::printf("resumed      %s, after step %d\n", start.checkpoint.c_str(),
                 static_cast<int>(state.step));
   }
   std::fflush(stdout);
 
-  TRANCHE_RETURN_IF_ERROR(WriteFileAtomic(directory.resolved, PrintRecipe(recipe)));
   std::unique_ptr<MetricsLog> metrics;
-  if (recipe.metrics.jsonl) {
+  if (world.first()) {
+    TRANCHE_RETURN_IF_ERROR(WriteFileAtomic(directory.resolved, PrintRecipe(recipe)));
+  }
+  if (world.first() && recipe.metrics.jsonl) {
     TRANCHE_ASSIGN_OR_RETURN(metrics, MetricsLog::Open(directory.metrics));
     metrics->Append(absl::StrFormat(
         R"({"event":"start","attempt":%d,"step":%d,"total_steps":%d,"parameters":%d,"memory_bytes":%d})",
         metrics->attempt(), state.step, total_steps, TotalElements(setup.specs), plan.peak_bytes));
   }
-  TrainLoop loop({.setup = setup,
+  TrainLoop loop({.world = world,
+                  .setup = setup,
                   .session = session,
                   .train = *loaders.train,
                   .validation = loaders.validation,
@@ -272,14 +372,21 @@ absl::StatusOr<ExitCode> RunTraining(const Recipe& recipe, const TrainOptions& o
                   .process_start = process_start},
                  std::move(state));
   TRANCHE_ASSIGN_OR_RETURN(const TrainLoop::End end, loop.Run());
-  const int64_t beyond = ResidentBytes() - device.arena->peak();
+  const int64_t beyond = ResidentBytes() - arena.peak();
   TRANCHE_RETURN_IF_ERROR(TakeYardstickAgain(setup, threads, &yardstick));
-  PrintSummary(loop, plan, *device.arena, yardstick, beyond);
+  PrintSummary(loop, plan, arena, yardstick, beyond);
+  if (comm != nullptr) PrintCommunication(loop, plan, session);
   if (end == TrainLoop::End::kNonFinite) return kExitNonFinite;
   if (!loop.save_failure().empty()) return absl::ResourceExhaustedError(loop.save_failure());
   if (end == TrainLoop::End::kStopped) return kExitStopped;
-  if (recipe.checkpoint.export_hf != "never") {
-    TRANCHE_RETURN_IF_ERROR(Export(fs, setup, session, directory.exported));
+  if (recipe.checkpoint.export_hf != "never" && world.first()) {
+    const std::string newest = CheckpointPath(directory.checkpoints, loop.state().step);
+    TRANCHE_RETURN_IF_ERROR(ReplaceFolder(fs, directory.exported, [&](const std::string& folder) {
+      return comm == nullptr
+                 ? ExportModel(fs, setup, session.engine(), *backend, session.stream(), folder)
+                 : ExportCheckpoint(fs, {newest, recipe}, folder);
+    }));
+    LogNote(absl::StrCat("model written to ", directory.exported));
   }
   return kExitDone;
 }

@@ -4,6 +4,7 @@
 #include "absl/status/statusor.h"
 #include "trainer/exit_codes.h"
 #include "trainer/recipe.h"
+#include "trainer/world.h"
 
 namespace tranche {
 
@@ -12,6 +13,8 @@ struct TrainOptions {
   bool overwrite = false;  // remove an earlier run from the output directory first
 };
 
-absl::StatusOr<ExitCode> RunTraining(const Recipe& recipe, const TrainOptions& options);
+// One rank's part of the run, which is all of it in a world of one.
+absl::StatusOr<ExitCode> RunTraining(const Recipe& recipe, const TrainOptions& options,
+                                     World& world);
 
 }  // namespace tranche

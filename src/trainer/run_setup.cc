@@ -89,6 +89,15 @@ absl::Status SetTransformer(RunSetup* setup) {
 
 absl::Status Complete(RunSetup* setup) {
   const Recipe& recipe = setup->recipe;
+  setup->engine.tied_embeddings = setup->config.tied;
+  setup->engine.zero_stage = static_cast<int>(recipe.parallelism.zero_stage);
+  setup->engine.overlap = recipe.parallelism.overlap;
+  if (recipe.parallelism.bucket_size) {
+    setup->engine.bucket_bytes = recipe.parallelism.bucket_size->value;
+  }
+  if (recipe.parallelism.reshard_after_forward == "false") {
+    setup->engine.layer_slots = std::numeric_limits<int>::max();
+  }
   setup->engine.dtype = recipe.training.precision == "bf16" ? DType::kBFloat16 : DType::kFloat32;
   setup->engine.update = {.beta1 = static_cast<float>(recipe.optimizer.betas[0]),
                           .beta2 = static_cast<float>(recipe.optimizer.betas[1]),
@@ -127,8 +136,9 @@ bool HoldsTokenizer(const std::string& folder) {
 
 }  // namespace
 
-absl::StatusOr<RunSetup> SetUpRun(const Recipe& recipe, bool with_tokenizer) {
+absl::StatusOr<RunSetup> SetUpRun(const Recipe& recipe, bool with_tokenizer, int ranks) {
   RunSetup setup;
+  setup.ranks = ranks;
   setup.recipe = recipe;
   TRANCHE_ASSIGN_OR_RETURN(setup.config_json, RecipeModelConfig(recipe));
   const std::string source =
@@ -163,6 +173,7 @@ absl::StatusOr<RunSetup> SetUpVariant(const RunSetup& setup, const TrainingRecip
   variant.config_json = setup.config_json;
   variant.config = setup.config;
   variant.specs = setup.specs;
+  variant.ranks = setup.ranks;
   TRANCHE_RETURN_IF_ERROR(Complete(&variant));
   return variant;
 }

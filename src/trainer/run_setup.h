@@ -27,6 +27,7 @@ struct NamedLoader {
 
 struct RunSetup {
   Recipe recipe;
+  int ranks = 1;                       // that train together
   nlohmann::ordered_json config_json;  // what an export's config.json is made from
   // As the transformer runs it: with the next-sentence head only where the recipe trains it. Its
   // tensors are in `specs` wherever the model has them; untrained, they stay as they are.
@@ -44,7 +45,7 @@ struct RunSetup {
 };
 
 // `with_tokenizer`: also load the tokenizer (training needs it, a plan does not).
-absl::StatusOr<RunSetup> SetUpRun(const Recipe& recipe, bool with_tokenizer);
+absl::StatusOr<RunSetup> SetUpRun(const Recipe& recipe, bool with_tokenizer, int ranks = 1);
 
 // The same with another precision, recompute level or micro-batch: for comparing plans. The
 // tokenizer is left out.

@@ -9,19 +9,19 @@
 namespace tranche {
 
 absl::StatusOr<std::unique_ptr<Session>> Session::Create(const RunSetup& setup, bool training,
-                                                         Backend& backend, Arena& arena) {
-  std::unique_ptr<Session> session(new Session(backend));
+                                                         Backend& backend, Arena& arena,
+                                                         Comm* comm) {
+  std::unique_ptr<Session> session(new Session(backend, comm));
   EngineOptions engine_options = setup.engine;
   engine_options.training = training;
   TransformerOptions options = setup.transformer;
   options.training = training;
 
   session->stream_ = backend.CreateStream("compute");
-  session->engine_ = Engine::Create(setup.specs, engine_options, backend, arena);
-  session->loss_sum_ = arena.Allocate("loss sum", MemoryKind::kWorkspace, DType::kFloat64, 1, 1);
+  session->engine_ = Engine::Create(setup.specs, engine_options, backend, arena, comm);
+  session->micro_batches_ = session->Rounds(setup.micro_batches());
   if (setup.config.next_sentence_head) {
-    session->next_sentence_loss_sum_ =
-        arena.Allocate("next-sentence loss sum", MemoryKind::kWorkspace, DType::kFloat64, 1, 1);
+    session->next_sentence_loss_sum_ = session->engine_->loss_sum(1);
   }
   backend.ReserveWorkspace({.dtype = options.dtype,
                             .max_tokens = options.max_tokens,
@@ -54,10 +54,14 @@ const MicroBatch& Session::Keep(MicroBatch batch) {
   return host_batches_[index];
 }
 
-void Session::BeginStep() {
-  engine_->BeginStep(*stream_);
-  BeginEvaluation();
+absl::StatusOr<MicroBatch> Session::BatchOf(const Loader& loader, int64_t step,
+                                            int64_t round) const {
+  const int64_t slot = round * ranks() + rank();
+  if (slot >= loader.slots()) return EmptyBatch();
+  return loader.Get(step, slot);
 }
+
+void Session::BeginStep() { engine_->BeginStep(*stream_, micro_batches_); }
 
 void Session::ForwardBackward(MicroBatch batch, const StepScale& scale) {
   Keep(std::move(batch));
@@ -65,16 +69,13 @@ void Session::ForwardBackward(MicroBatch batch, const StepScale& scale) {
   const float next_sentence_scale =
       scale.sequences > 0 ? static_cast<float>(1.0 / static_cast<double>(scale.sequences)) : 0;
   transformer_->ForwardBackward(*stream_, *batch_, loss_scale, next_sentence_scale,
-                                scale.dropout_key, loss_sum_, next_sentence_loss_sum_);
+                                scale.dropout_key, engine_->loss_sum(0), next_sentence_loss_sum_);
 }
 
-void Session::FinishStep(float learning_rate, int64_t step, int slot) {
-  engine_->Step(*stream_, learning_rate, step, loss_sum_);
+void Session::FinishStep(float learning_rate, int64_t step, int slot, const HostCounts& counts) {
+  engine_->Step(*stream_, learning_rate, step, counts);
   Readback& readback = readbacks_[static_cast<size_t>(slot)];
-  backend_.CopyToHost(*stream_, &readback.loss_sum, loss_sum_);
-  if (next_sentence_loss_sum_.defined()) {
-    backend_.CopyToHost(*stream_, &readback.next_sentence_loss_sum, next_sentence_loss_sum_);
-  }
+  backend_.CopyToHost(*stream_, &readback.totals, engine_->totals());
   backend_.CopyToHost(*stream_, readback.control.data(), engine_->control());
   backend_.Record(*stream_, *read_[static_cast<size_t>(slot)]);
 }
@@ -84,24 +85,26 @@ const Readback& Session::Await(int slot) {
   return readbacks_[static_cast<size_t>(slot)];
 }
 
-void Session::BeginEvaluation() {
-  backend_.Fill(*stream_, loss_sum_, 0);
-  if (next_sentence_loss_sum_.defined()) backend_.Fill(*stream_, next_sentence_loss_sum_, 0);
-}
+void Session::BeginEvaluation() { engine_->ClearSums(*stream_); }
 
 void Session::Evaluate(MicroBatch batch) {
   Keep(std::move(batch));
-  transformer_->Evaluate(*stream_, *batch_, loss_sum_, next_sentence_loss_sum_, Tensor());
+  transformer_->Evaluate(*stream_, *batch_, engine_->loss_sum(0), next_sentence_loss_sum_,
+                         Tensor());
 }
 
-const Readback& Session::FinishEvaluation() {
+const Readback& Session::FinishEvaluation(const HostCounts& counts) {
+  engine_->SumOverRanks(*stream_, counts);
   Readback& readback = readbacks_[0];
-  backend_.CopyToHost(*stream_, &readback.loss_sum, loss_sum_);
-  if (next_sentence_loss_sum_.defined()) {
-    backend_.CopyToHost(*stream_, &readback.next_sentence_loss_sum, next_sentence_loss_sum_);
-  }
+  backend_.CopyToHost(*stream_, &readback.totals, engine_->totals());
   backend_.Synchronize(*stream_);
   return readback;
+}
+
+MicroBatch EmptyBatch() {
+  MicroBatch batch;
+  batch.cu_seqlens = batch.cu_sequences = {0};
+  return batch;
 }
 
 MicroBatch TypicalBatch(const RunSetup& setup) {

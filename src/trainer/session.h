@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "data/batch.h"
+#include "data/loader.h"
 #include "model/transformer.h"
 #include "tensor/backend.h"
 #include "trainer/run_setup.h"
@@ -24,10 +25,9 @@ struct StepScale {
   uint64_t dropout_key = 0;
 };
 
-// What a step or an evaluation sends back: sums in nats, the engine's outcome.
+// What a step or an evaluation sends back, of all ranks together.
 struct Readback {
-  double loss_sum = 0;
-  double next_sentence_loss_sum = 0;
+  EngineTotals totals;                // losses in nats
   std::array<float, 4> control = {};  // see Backend::FinishNorm
 };
 
@@ -36,9 +36,10 @@ class Session {
   // Steps whose results may be outstanding at once.
   static constexpr int kInFlight = 2;
 
-  // Seals the arena. `training` false: weights and evaluation only.
+  // Seals the arena. `training` false: weights and evaluation only. `comm`: see Engine::Create.
   static absl::StatusOr<std::unique_ptr<Session>> Create(const RunSetup& setup, bool training,
-                                                         Backend& backend, Arena& arena);
+                                                         Backend& backend, Arena& arena,
+                                                         Comm* comm = nullptr);
   ~Session();
 
   Engine& engine() { return *engine_; }
@@ -46,38 +47,54 @@ class Session {
   Stream& stream() { return *stream_; }
   Transformer& transformer() { return *transformer_; }
 
-  // A training step, in this order; everything is only enqueued. The micro-batch is kept alive here
-  // for as long as its upload needs it; at most kHostBatches are, so the call may wait for one.
+  int rank() const { return comm_ != nullptr ? comm_->rank() : 0; }
+  int ranks() const { return comm_ != nullptr ? comm_->size() : 1; }
+  // Not OK once a collective failed: what the device holds means nothing then.
+  absl::Status status() const { return comm_ != nullptr ? comm_->status() : absl::OkStatus(); }
+  // Of `slots` micro-batches, dealt out to the ranks in turn, the most that one gets. Every rank
+  // makes as many passes, with an empty batch where it has none left.
+  int64_t Rounds(int64_t slots) const { return (slots + ranks() - 1) / ranks(); }
+  absl::StatusOr<MicroBatch> BatchOf(const Loader& loader, int64_t step, int64_t round) const;
+
+  // A training step of this rank's micro-batches, in this order; everything is only enqueued. A
+  // micro-batch is kept alive here for as long as its upload needs it; at most kHostBatches are, so
+  // the call may wait for one.
   void BeginStep();
   void ForwardBackward(MicroBatch batch, const StepScale& scale);
   // Update, and the way back of the step's scalars to `slot` in [0, kInFlight).
-  void FinishStep(float learning_rate, int64_t step, int slot);
+  void FinishStep(float learning_rate, int64_t step, int slot, const HostCounts& counts = {});
   // Waits for that slot.
   const Readback& Await(int slot);
 
-  // An evaluation: sums over all micro-batches between Begin and Finish. Finish waits.
+  // An evaluation: sums over all micro-batches of all ranks between Begin and Finish, as many on
+  // every rank. Finish waits.
   void BeginEvaluation();
   void Evaluate(MicroBatch batch);
-  const Readback& FinishEvaluation();
+  const Readback& FinishEvaluation(const HostCounts& counts = {});
 
  private:
   static constexpr size_t kHostBatches = 3;
 
-  explicit Session(Backend& backend) : backend_(backend) {}
+  Session(Backend& backend, Comm* comm) : backend_(backend), comm_(comm) {}
   const MicroBatch& Keep(MicroBatch batch);  // uploads it too
 
   Backend& backend_;
+  Comm* const comm_;
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<DeviceBatch> batch_;
   std::unique_ptr<Transformer> transformer_;
-  Tensor loss_sum_, next_sentence_loss_sum_;
+  int64_t micro_batches_ = 0;  // of a step, on this rank
+  Tensor next_sentence_loss_sum_;
   std::array<Readback, kInFlight> readbacks_;
   std::array<std::unique_ptr<Event>, kInFlight> read_;
   std::array<MicroBatch, kHostBatches> host_batches_;
   std::array<std::unique_ptr<Event>, kHostBatches> uploaded_;
   size_t next_host_batch_ = 0;
 };
+
+// For a rank that has none left: no tokens, a pass without arithmetic.
+MicroBatch EmptyBatch();
 
 // A full micro-batch of the run's shape: what a rehearsal runs on. Masked models predict the
 // recipe's share of its tokens, causal ones every token. Ids and labels are zeros.

@@ -10,9 +10,16 @@
 #include "base/status.h"
 #include "model/safetensors.h"
 #include "trainer/tensor_transfer.h"
+#include "zero/group_layout.h"
 
 namespace tranche {
 namespace {
+
+// What one tensor of a file holds: a parameter, or a stretch of one.
+struct Entry {
+  TensorInfo info;
+  Tensor values;  // [1, n]
+};
 
 std::vector<TensorInfo> WholeTensors(const std::vector<ParamSpec>& specs, DType dtype) {
   std::vector<TensorInfo> infos;
@@ -20,6 +27,21 @@ std::vector<TensorInfo> WholeTensors(const std::vector<ParamSpec>& specs, DType 
     infos.push_back({spec.name, StoredType(dtype), {spec.rows, spec.cols}});
   }
   return infos;
+}
+
+std::vector<Entry> OwnedEntries(const Engine& engine, const std::string& array) {
+  const TensorType type = StoredType(engine.StateType(array));
+  std::vector<Entry> entries;
+  for (size_t i = 0; i < engine.specs().size(); ++i) {
+    const ParamSpec& spec = engine.specs()[i];
+    for (const Engine::Stretch& stretch : engine.Owned(static_cast<int>(i), array)) {
+      const int64_t count = stretch.values.cols;
+      const TensorInfo whole{spec.name, type, {spec.rows, spec.cols}};
+      const TensorInfo part{absl::StrCat(spec.name, "@", stretch.begin), type, {count}};
+      entries.push_back({count == spec.elements() ? whole : part, stretch.values});
+    }
+  }
+  return entries;
 }
 
 // Counts what would be written.
@@ -94,17 +116,18 @@ absl::StatusOr<std::vector<std::vector<Piece>>> FindPieces(
 
 absl::Status WriteStateFile(FileSystem& fs, const std::string& path, const std::string& array,
                             Engine& engine, Backend& backend, Stream& stream) {
-  const std::vector<ParamSpec>& specs = engine.specs();
-  std::map<std::string, int, std::less<>> by_name;
-  for (size_t i = 0; i < specs.size(); ++i) by_name[specs[i].name] = static_cast<int>(i);
-  const TensorType type = StoredType(engine.State(0, array).dtype);
-  TRANCHE_ASSIGN_OR_RETURN(
-      SafetensorsWriter writer,
-      SafetensorsWriter::Create(fs, path, WholeTensors(specs, engine.State(0, array).dtype), {}));
+  std::map<std::string, Tensor, std::less<>> by_name;
+  std::vector<TensorInfo> infos;
+  for (Entry& entry : OwnedEntries(engine, array)) {
+    by_name[entry.info.name] = entry.values;
+    infos.push_back(std::move(entry.info));
+  }
+  TRANCHE_ASSIGN_OR_RETURN(SafetensorsWriter writer,
+                           SafetensorsWriter::Create(fs, path, std::move(infos), {}));
   TensorTransfer transfer(backend, stream);
   for (const TensorInfo& info : writer.order()) {
     TRANCHE_RETURN_IF_ERROR(
-        transfer.ToHost(engine.State(by_name.at(info.name), array), type,
+        transfer.ToHost(by_name.at(info.name), info.type,
                         [&](absl::string_view bytes) { return writer.Append(bytes); }));
   }
   return writer.Commit();
@@ -135,17 +158,20 @@ absl::Status ReadStateFiles(const std::vector<std::string>& files, const std::st
   for (size_t i = 0; i < specs.size(); ++i) {
     std::sort(pieces[i].begin(), pieces[i].end(),
               [](const Piece& a, const Piece& b) { return a.begin < b.begin; });
-    // A bf16 engine without training keeps no master: its weights take the rounded values.
-    const int param = static_cast<int>(i);
-    const bool has_state = engine.options().training || engine.options().dtype == DType::kFloat32;
-    const Tensor to = has_state ? engine.State(param, array) : engine.Weight(param);
-    const Tensor flat = to.Reshape(1, to.size());
+    const std::vector<Engine::Stretch> held = engine.Loadable(static_cast<int>(i), array);
     int64_t filled = 0;
     for (const Piece& piece : pieces[i]) {
       if (piece.begin > filled) break;
       if (piece.count == 0) continue;
-      transfer.ToDevice(flat.SliceCols(piece.begin, piece.count), piece.tensor->bytes.data(),
-                        piece.tensor->type);
+      const Range from{piece.begin, piece.count};
+      for (const Engine::Stretch& stretch : held) {
+        const Range common = from.Intersect({stretch.begin, stretch.values.cols});
+        if (common.size == 0) continue;
+        transfer.ToDevice(stretch.values.SliceCols(common.begin - stretch.begin, common.size),
+                          piece.tensor->bytes.data() +
+                              (common.begin - piece.begin) * BitsOf(piece.tensor->type) / 8,
+                          piece.tensor->type);
+      }
       filled = std::max(filled, piece.begin + piece.count);
     }
     if (filled < specs[i].elements()) {

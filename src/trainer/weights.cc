@@ -40,19 +40,20 @@ void SetParams(const Values& values, Engine& engine, Backend& backend, Stream& s
   std::vector<BFloat16> rounded(has_master ? 0 : kChunkElements);
   for (size_t i = 0; i < engine.specs().size(); ++i) {
     const int param = static_cast<int>(i);
-    const Tensor to = has_master ? engine.State(param, "master") : engine.Weight(param);
-    const Tensor flat = to.Reshape(1, to.size());
-    for (int64_t first = 0; first < flat.cols; first += kChunkElements) {
-      const int64_t count = std::min(kChunkElements, flat.cols - first);
-      FillParallel(values, param, first, count, staged.data());
-      const void* from = staged.data();
-      if (!has_master) {
-        std::transform(staged.begin(), staged.begin() + count, rounded.begin(),
-                       [](float value) { return BFloat16(value); });
-        from = rounded.data();
+    for (const Engine::Stretch& stretch : engine.Loadable(param, "master")) {
+      const Tensor to = stretch.values;
+      for (int64_t first = 0; first < to.cols; first += kChunkElements) {
+        const int64_t count = std::min(kChunkElements, to.cols - first);
+        FillParallel(values, param, stretch.begin + first, count, staged.data());
+        const void* from = staged.data();
+        if (!has_master) {
+          std::transform(staged.begin(), staged.begin() + count, rounded.begin(),
+                         [](float value) { return BFloat16(value); });
+          from = rounded.data();
+        }
+        backend.CopyToDevice(stream, to.SliceCols(first, count), from);
+        backend.Synchronize(stream);
       }
-      backend.CopyToDevice(stream, flat.SliceCols(first, count), from);
-      backend.Synchronize(stream);
     }
   }
   engine.MasterChanged(stream);

@@ -98,19 +98,20 @@ absl::Status StoreClient::Join(SteadyClock::time_point deadline) {
 
 absl::Status StoreClient::Receive() {
   char bytes[65536];
-  // One read: what has come is handled before an end that comes after it is seen.
-  const ssize_t size = ::recv(socket_.get(), bytes, sizeof(bytes), 0);
-  if (size > 0) {
-    in_.Append(absl::string_view(bytes, static_cast<size_t>(size)));
-    return absl::OkStatus();
+  for (int round = 0; round < 16; ++round) {
+    const ssize_t size = ::recv(socket_.get(), bytes, sizeof(bytes), 0);
+    if (size > 0) {
+      in_.Append(absl::string_view(bytes, static_cast<size_t>(size)));
+      continue;
+    }
+    // What has come is handled first; an end that comes after it will be seen again.
+    if (round > 0 || (size < 0 && (errno == EAGAIN || errno == EINTR))) break;
+    return absl::AbortedError(
+        absl::StrCat("lost ", Place(), ": its connection ",
+                     size == 0 ? "closed" : absl::StrCat("broke (", std::strerror(errno), ")"),
+                     ", so ", options_.served_by, " has ended or failed"));
   }
-  if (size < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) {
-    return absl::OkStatus();
-  }
-  return absl::AbortedError(
-      absl::StrCat("lost ", Place(), ": its connection ",
-                   size == 0 ? "closed" : absl::StrCat("broke (", std::strerror(errno), ")"),
-                   ", so ", options_.served_by, " has ended or failed"));
+  return absl::OkStatus();
 }
 
 void StoreClient::Send(absl::string_view frame) {
@@ -143,6 +144,7 @@ void StoreClient::Run() {
       const bool due = SteadyClock::now() - said >= heartbeat_;
       if (due) said = SteadyClock::now();
       if (due || !out_.empty()) Send(due ? FrameWriter(FrameKind::kHeartbeat).Finish() : "");
+      waker_.Clear();  // what it was woken for has been seen
       if (!out_.empty()) polled[0].events |= POLLOUT;
     }
     const auto before = SteadyClock::now();
@@ -150,7 +152,6 @@ void StoreClient::Run() {
     const auto now = SteadyClock::now();
     // Where this process itself was stopped, or starved, it could hear nothing.
     if (now - before > silence_ / 2) heard = now;
-    waker_.Clear();
     if ((polled[0].revents & ~POLLOUT) != 0) {
       failure = Receive();
       heard = now;

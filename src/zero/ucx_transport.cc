@@ -56,7 +56,7 @@ class UcxTransport : public Transport {
     return scratch_ + ReceiveSlot(chunk, distance) * chunk_bytes_;
   }
 
-  void GatherDirect(std::byte* out, int64_t bytes);
+  void GatherDirect(std::byte* out, const void* mine, int64_t bytes);
   absl::Status GatherBruck(std::byte* out, int64_t bytes);
 
   const int rank_;
@@ -89,7 +89,7 @@ absl::Status UcxTransport::Open(const BlobExchange& exchange, const TransportOpt
   std::vector<int32_t> ranks(size_);
   ranks[rank_] = rank_;
   TRANCHE_RETURN_IF_ERROR(link_->Begin("connecting", 0));
-  GatherDirect(reinterpret_cast<std::byte*>(ranks.data()), sizeof(int32_t));
+  GatherDirect(reinterpret_cast<std::byte*>(ranks.data()), &ranks[rank_], sizeof(int32_t));
   TRANCHE_RETURN_IF_ERROR(link_->Drain());
   for (int r = 0; r < size_; ++r) {
     if (ranks[r] != r) {
@@ -100,12 +100,12 @@ absl::Status UcxTransport::Open(const BlobExchange& exchange, const TransportOpt
   return absl::OkStatus();
 }
 
-void UcxTransport::GatherDirect(std::byte* out, int64_t bytes) {
+void UcxTransport::GatherDirect(std::byte* out, const void* mine, int64_t bytes) {
   for (int d = 1; d < size_; ++d) {
     link_->Receive(ReceiveSlot(0, d), Before(d), 0, out + Before(d) * bytes, bytes);
   }
   for (int d = 1; d < size_; ++d) {
-    link_->Send(SendSlot(0, d), After(d), 0, out + rank_ * bytes, bytes);
+    link_->Send(SendSlot(0, d), After(d), 0, mine, bytes);
   }
 }
 
@@ -137,9 +137,16 @@ absl::Status UcxTransport::AllGather(void* out, const void* mine, int64_t bytes)
   TRANCHE_RETURN_IF_ERROR(link_->Begin("all_gather", bytes * size_));
   if (bytes == 0) return absl::OkStatus();
   auto* const parts = static_cast<std::byte*>(out);
-  if (parts + rank_ * bytes != mine) std::memcpy(parts + rank_ * bytes, mine, bytes);
-  if (bytes * size_ <= kBruckBytes) return GatherBruck(parts, bytes);
-  GatherDirect(parts, bytes);
+  std::byte* const my_part = parts + rank_ * bytes;
+  const auto copy_mine = [&] {
+    if (my_part != mine) std::memcpy(my_part, mine, bytes);
+  };
+  if (bytes * size_ <= kBruckBytes) {
+    copy_mine();
+    return GatherBruck(parts, bytes);
+  }
+  GatherDirect(parts, mine, bytes);
+  copy_mine();  // while the others read it
   return link_->Drain();
 }
 

@@ -63,7 +63,7 @@ class UcxLink {
   using Clock = std::chrono::steady_clock;
 
   UcxLink(int rank, int size, const TransportOptions& options, int num_slots);
-  absl::Status Open();
+  absl::Status Open(const BlobExchange& exchange);
   absl::Status Connect(const BlobExchange& exchange);
   void Post(Slot& slot, ucs_status_ptr_t request);
   void Complete(Slot& slot, ucs_status_t status, int64_t bytes);

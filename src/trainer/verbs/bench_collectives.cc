@@ -9,7 +9,9 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -77,21 +79,27 @@ absl::Status RunRank(const Options& options, int rank, const std::string& folder
                            CreateUcxTransport(rank, p, FolderExchange(folder, rank, p, kTimeout),
                                               {.timeout_seconds = kTimeout, .wait = options.wait}));
   const int64_t most = *std::max_element(options.sizes.begin(), options.sizes.end());
-  std::vector<float> a(most / 4);
-  std::vector<float> b(most / 4);
+  // Memory as the MPI benchmark has it, or the comparison would be one of memory: zeros from the
+  // system, the input never written.
+  const std::unique_ptr<float, decltype(&std::free)> a(
+      static_cast<float*>(std::calloc(most / 4, 4)), &std::free);
+  const std::unique_ptr<float, decltype(&std::free)> b(
+      static_cast<float*>(std::calloc(most / 4, 4)), &std::free);
+  if (a == nullptr || b == nullptr) return absl::ResourceExhaustedError("no memory for --sizes");
   if (rank == 0) absl::PrintF("%12s %14s %14s\n", "bytes", "all_gather", "reduce_scatter");
   for (const int64_t size : options.sizes) {
     const int64_t n = size / 4 / p;
     TRANCHE_ASSIGN_OR_RETURN(const double gather, BestOf(options.repeats, *transport, [&] {
-                               return transport->AllGather(a.data(), b.data(), n * 4);
+                               return transport->AllGather(a.get(), b.get(), n * 4);
                              }));
     TRANCHE_ASSIGN_OR_RETURN(const double reduce, BestOf(options.repeats, *transport, [&] {
-                               return transport->ReduceScatter(a.data(), b.data(), DType::kFloat32,
-                                                               n, false);
+                               return transport->ReduceScatter(a.get(), b.get(), DType::kFloat32, n,
+                                                               false);
                              }));
     const double bytes = static_cast<double>(4 * n * (p - 1)) / 1e9;
     if (rank == 0) {
       absl::PrintF("%12d %9.3f GB/s %9.3f GB/s\n", 4 * n * p, bytes / gather, bytes / reduce);
+      std::fflush(stdout);
     }
   }
   return transport->Barrier();

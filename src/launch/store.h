@@ -84,7 +84,8 @@ class StoreServer {
   void Fail(int rank, absl::string_view reason, bool own_words = false);
   void Tell(Connection* connection);
   void CheckTimes();
-  void GiveUpOn(const std::string& name, Gathering* gathering, SteadyClock::time_point now);
+  // Where the first waiting rank's time is over, or who is missing has left: tells all that wait.
+  bool GiveUpOn(const std::string& name, const Gathering& gathering, SteadyClock::time_point now);
   std::string DescribeMissing(const std::string& name, const Gathering& gathering,
                               absl::string_view within) const;
   bool Connected(int rank) const;
@@ -131,8 +132,8 @@ class StoreClient {
   ~StoreClient();
 
   // Every rank gives a blob (at most kMaxBlobBytes) under the same name and receives all of them in
-  // rank order. A name may be used again. DeadlineExceeded names each rank that has not come and
-  // what it does instead.
+  // rank order. A name may be used again. When the first rank's time is over, all that wait get
+  // DeadlineExceeded, which names each rank that has not come and what it does instead.
   absl::StatusOr<std::vector<std::string>> Exchange(absl::string_view name, absl::string_view mine);
   absl::Status Barrier(absl::string_view name) { return Exchange(name, "").status(); }
 

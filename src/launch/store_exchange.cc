@@ -94,25 +94,27 @@ std::string StoreServer::DescribeMissing(const std::string& name, const Gatherin
                       " (", absl::StrJoin(details, "; "), ")");
 }
 
-void StoreServer::GiveUpOn(const std::string& name, Gathering* gathering,
+bool StoreServer::GiveUpOn(const std::string& name, const Gathering& gathering,
                            SteadyClock::time_point now) {
   bool hopeless = false;  // who is missing has said goodbye
+  std::string within;
   for (size_t rank = 0; rank < members_.size(); ++rank) {
-    hopeless |= members_[rank].leaving && !(*gathering)[rank].has_value();
+    const std::optional<Contribution>& given = gathering[rank];
+    hopeless |= !given.has_value() && members_[rank].leaving;
+    if (given.has_value() && given->deadline <= now) {
+      within = absl::StrCat(" within ", FormatSeconds(given->seconds));
+    }
   }
-  const Gathering waiting = *gathering;
+  if (!hopeless && within.empty()) return false;
+  const std::string frame = FrameWriter(FrameKind::kNotGathered)
+                                .Bytes(name)
+                                .Bytes(DescribeMissing(name, gathering, within))
+                                .Finish();
   for (const auto& connection : connections_) {
     if (connection->rank < 0) continue;
-    const auto rank = static_cast<size_t>(connection->rank);
-    if (!waiting[rank].has_value() || !(hopeless || waiting[rank]->deadline <= now)) continue;
-    const std::string within =
-        hopeless ? "" : absl::StrCat(" within ", FormatSeconds(waiting[rank]->seconds));
-    Send(connection.get(), FrameWriter(FrameKind::kNotGathered)
-                               .Bytes(name)
-                               .Bytes(DescribeMissing(name, waiting, within))
-                               .Finish());
-    (*gathering)[rank].reset();
+    if (gathering[static_cast<size_t>(connection->rank)].has_value()) Send(connection.get(), frame);
   }
+  return true;
 }
 
 }  // namespace tranche

@@ -327,7 +327,10 @@ void StoreServer::CheckTimes() {
       if (connection->rank >= 0) Send(connection.get(), frame);
     }
   }
-  for (auto& [name, gathering] : gatherings_) GiveUpOn(name, &gathering, now);
+  for (auto entry = gatherings_.begin(); entry != gatherings_.end();) {
+    entry =
+        GiveUpOn(entry->first, entry->second, now) ? gatherings_.erase(entry) : std::next(entry);
+  }
 }
 
 }  // namespace tranche

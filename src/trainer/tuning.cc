@@ -82,11 +82,12 @@ absl::StatusOr<std::vector<CollectiveTime>> MeasureCollectives(World& world, Com
 CollectiveCosts FitCosts(const std::vector<CollectiveTime>& times) {
   CollectiveCosts costs;
   for (int kind = 0; kind < kNumCollectives; ++kind) {
-    // Least squares of (alpha + beta x - t) / t.
+    // Least squares of (alpha + beta x - t) / sqrt(t): small sizes tell the latency, and large ones
+    // are not lost for it where a link lets the first bytes pass faster.
     double w = 0, wx = 0, wxx = 0, wt = 0, wxt = 0;
     for (const CollectiveTime& time : times) {
       if (static_cast<int>(time.kind) != kind) continue;
-      const double x = static_cast<double>(time.bytes), weight = 1 / (time.seconds * time.seconds);
+      const double x = static_cast<double>(time.bytes), weight = 1 / time.seconds;
       w += weight, wx += weight * x, wxx += weight * x * x;
       wt += weight * time.seconds, wxt += weight * x * time.seconds;
     }

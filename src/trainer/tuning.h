@@ -24,7 +24,7 @@ struct CollectiveTime {
 absl::StatusOr<std::vector<CollectiveTime>> MeasureCollectives(World& world, Comm& comm,
                                                                Backend& backend);
 
-// The line through the times that is nearest by ratio, with neither part below zero. Collectives
+// The line nearest to the times, with neither part below zero. Collectives
 // that were not measured cost nothing.
 CollectiveCosts FitCosts(const std::vector<CollectiveTime>& times);
 

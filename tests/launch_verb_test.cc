@@ -57,6 +57,36 @@ TEST(LaunchVerb, RefusesToBeStartedAsARank) {
   ExpectNothingWritten(run);
 }
 
+TEST(LaunchVerb, ARecipesRanksAreStartedByTrain) {
+  const SmallRun run(/*steps=*/3);
+  const Result launched = run.Call(Launch(run, {"-n", "2", "--oversubscribe"}));
+  ASSERT_EQ(launched.code, 0) << launched.output;
+  const Result result = run.Train("own", {"launch.ranks=2", "launch.oversubscribe=true"});
+  ASSERT_EQ(result.code, 0) << result.output;
+  EXPECT_THAT(result.output, HasSubstr("2 ranks on this host"));
+  EXPECT_EQ(run.Steps("own").size(), 3u);
+  EXPECT_EQ(run.Steps("own"), run.Steps("launched"));
+  EXPECT_TRUE(std::filesystem::exists(run.File("own/logs")));
+}
+
+TEST(LaunchVerb, TakesTheRecipesRanksAndItsFlagsBeforeThem) {
+  const SmallRun run;
+  const std::vector<std::string> of_recipe = {"--set", "launch.ranks=2", "--set",
+                                              "launch.oversubscribe=true", "--dry-run"};
+  const Result result = run.Call(Launch(run, of_recipe));
+  EXPECT_EQ(result.code, 0) << result.output;
+  EXPECT_THAT(result.output, HasSubstr("2 ranks on this host"));
+  std::vector<std::string> more = of_recipe;
+  more.insert(more.end(), {"-n", "3"});
+  const Result three = run.Call(Launch(run, more));
+  EXPECT_EQ(three.code, 0) << three.output;
+  EXPECT_THAT(three.output, HasSubstr("3 ranks on this host"));
+  const Result many = run.Train("launched", {"launch.ranks=4096"});
+  EXPECT_EQ(many.code, 2);
+  EXPECT_THAT(many.output, HasSubstr("cores"));
+  ExpectNothingWritten(run);
+}
+
 TEST(LaunchVerb, ADryRunOfTheRanksWritesNothing) {
   const SmallRun run;
   const Result alone = run.Train("launched", {"--dry-run"});

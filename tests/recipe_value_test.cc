@@ -113,10 +113,19 @@ verify = "none"
 export_hf = "every"
 max_shard_size = "1234567 B"
 
+[launch]
+ranks = 3
+oversubscribe = true
+bind = "none"
+
 [metrics]
 log_interval = 2
 jsonl = false
 peak_tflops = 312.5
+
+[profiler]
+enable = true
+steps = [50, 53]
 
 [fault_tolerance]
 max_skipped_steps = 0
@@ -154,7 +163,8 @@ TEST(RecipeValues, RoundTripComparesEveryField) {
         "optimizer.betas=[0.5, 0.6]", "lr_scheduler.decay_ratio=0.5",
         "checkpoint.max_shard_size=1MB", "optimizer.no_decay=['norm']", "optimizer.param_groups=[]",
         "checkpoint.trigger_file=x", "fault_tolerance.preempt_signals=['SIGHUP']",
-        "metrics.log_interval=3", "fault_tolerance.max_skipped_steps=1"}) {
+        "metrics.log_interval=3", "launch.ranks=2", "launch.bind=core", "profiler.steps=[50, 54]",
+        "fault_tolerance.max_skipped_steps=1"}) {
     EXPECT_FALSE(SameValues(MustParse(FullRecipe(), {set}), recipe)) << set;
   }
 }

@@ -5,16 +5,18 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 
 namespace tranche {
 namespace {
 
 constexpr const char* kTrackNames[] = {"compute", "communication", "waiting"};
+constexpr absl::string_view kTraceBegin = "{\"traceEvents\":[\n", kTraceEnd = "\n]}\n";
 
 }  // namespace
 
 void Timeline::Add(const Span& span) {
-  if (!recording_) return;
+  if (!recording_[static_cast<size_t>(span.track)]) return;
   const std::lock_guard<std::mutex> lock(mutex_);
   if (spans_.size() == spans_.capacity()) {
     ++dropped_;
@@ -56,7 +58,11 @@ std::string Timeline::ChromeEvents(int process, const std::vector<std::string>& 
 }
 
 std::string ChromeTrace(const std::vector<std::string>& events) {
-  return absl::StrCat("{\"traceEvents\":[\n", absl::StrJoin(events, ",\n"), "\n]}\n");
+  return absl::StrCat(kTraceBegin, absl::StrJoin(events, ",\n"), kTraceEnd);
+}
+
+absl::string_view EventsOf(absl::string_view trace) {
+  return absl::StripSuffix(absl::StripPrefix(trace, kTraceBegin), kTraceEnd);
 }
 
 }  // namespace tranche

@@ -3,12 +3,15 @@
 // comes and counts it.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <mutex>
 #include <string>
 #include <vector>
+
+#include "absl/strings/string_view.h"
 
 namespace tranche {
 
@@ -27,9 +30,8 @@ class Timeline {
 
   explicit Timeline(size_t capacity = 1 << 18) { spans_.reserve(capacity); }
 
-  // Spans are kept while it records.
-  void Record(bool on) { recording_ = on; }
-  bool recording() const { return recording_; }
+  // Spans of a track are kept while it is recorded.
+  void Record(Track track, bool on) { recording_[static_cast<size_t>(track)] = on; }
   void Add(const Span& span);
 
   // The spans as events of process `process`, one a line, without the enclosing brackets.
@@ -38,7 +40,7 @@ class Timeline {
   std::string ChromeEvents(int process, const std::vector<std::string>& subjects) const;
 
  private:
-  std::atomic<bool> recording_{false};
+  std::array<std::atomic<bool>, 3> recording_ = {};
   mutable std::mutex mutex_;
   std::vector<Span> spans_;
   int64_t dropped_ = 0;
@@ -46,5 +48,7 @@ class Timeline {
 
 // A whole trace of such events.
 std::string ChromeTrace(const std::vector<std::string>& events);
+// The events of one that ChromeTrace made.
+absl::string_view EventsOf(absl::string_view trace);
 
 }  // namespace tranche

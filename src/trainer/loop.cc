@@ -56,6 +56,11 @@ absl::StatusOr<TrainLoop::End> TrainLoop::Run() {
     const int64_t step = enqueued_step_ + 1;
     TRANCHE_RETURN_IF_ERROR(EnqueueStep(step));
     if (TooManyNonFinite()) break;
+    if (parts_.trace != nullptr && parts_.trace->EndsWith(step)) {
+      TRANCHE_RETURN_IF_ERROR(Drain());
+      TRANCHE_RETURN_IF_ERROR(parts_.trace->Finish());
+      step_begin_ = Clock::now();
+    }
 
     const bool evaluate = evaluation_interval > 0 && step % evaluation_interval == 0 &&
                           step < total && !parts_.validation.empty();
@@ -163,6 +168,7 @@ absl::Status TrainLoop::EnqueueStep(int64_t step) {
     Report(std::move(report));
     return absl::OkStatus();
   }
+  if (parts_.trace != nullptr) parts_.trace->Begin(step);
   parts_.session.BeginStep();
   HostCounts counts;
   counts.requests = parts_.world.size() > 1 ? Requests() : 0;
@@ -176,6 +182,7 @@ absl::Status TrainLoop::EnqueueStep(int64_t step) {
     parts_.session.ForwardBackward(std::move(batch), next.scale);
   }
   parts_.session.FinishStep(static_cast<float>(report.learning_rate), step, next.slot, counts);
+  if (parts_.trace != nullptr) parts_.trace->End(step);
   report.data_seconds = data_seconds;
   TRANCHE_RETURN_IF_ERROR(Drain());
   pending_ = std::move(next);

@@ -22,6 +22,7 @@
 #include "trainer/run_directory.h"
 #include "trainer/session.h"
 #include "trainer/step_line.h"
+#include "trainer/trace.h"
 #include "trainer/world.h"
 
 namespace tranche {
@@ -41,6 +42,7 @@ struct LoopParts {
   FlopCounter& flops;
   FileSystem& fs;
   MetricsLog* metrics;  // null: no metrics.jsonl
+  StepTrace* trace;     // null: none is asked for
   const RunDirectory& directory;
   double peak_flops = 0;  // per second: what mfu is a share of
   int64_t arena_bytes = 0;

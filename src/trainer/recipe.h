@@ -21,10 +21,12 @@ struct Recipe {
   ValidationRecipe validation;
   TrainingRecipe training;
   ParallelismRecipe parallelism;
+  LaunchRecipe launch;
   OptimizerRecipe optimizer;
   LrSchedulerRecipe lr_scheduler;
   CheckpointRecipe checkpoint;
   MetricsRecipe metrics;
+  ProfilerRecipe profiler;
   FaultToleranceRecipe fault_tolerance;
 
   // Where a value was given: "training.max_steps" -> "my.toml:12" or "--set". Absent: it is the
@@ -45,10 +47,12 @@ struct Recipe {
     visit.Section("validation", self.validation, "What is evaluated on the way.");
     visit.Section("training", self.training, "How long, how much at a time, how exact.");
     visit.Section("parallelism", self.parallelism, "How ranks that train together share the work.");
+    visit.Section("launch", self.launch, "The ranks that `tranche train` starts on this host.");
     visit.Section("optimizer", self.optimizer, "The update rule.");
     visit.Section("lr_scheduler", self.lr_scheduler, "The learning rate over the run.");
     visit.Section("checkpoint", self.checkpoint, "What is saved, and where a run starts from.");
     visit.Section("metrics", self.metrics, "What is reported.");
+    visit.Section("profiler", self.profiler, "What is written down of a few steps' time.");
     visit.Section("fault_tolerance", self.fault_tolerance,
                   "What is done when something goes wrong.");
   }

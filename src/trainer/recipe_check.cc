@@ -30,6 +30,7 @@ class Checker {
   void CheckData();
   void CheckValidation();
   void CheckCheckpoint();
+  void CheckProfiler();
   void CheckEffects();
   void CheckModelFiles();
   void CheckDataFiles();
@@ -231,6 +232,23 @@ void Checker::CheckCheckpoint() {
   }
 }
 
+void Checker::CheckProfiler() {
+  const ProfilerRecipe& profiler = recipe_.profiler;
+  if (!profiler.enable || !Sound("profiler.steps")) return;
+  const std::vector<int64_t>& steps = profiler.steps;
+  const std::optional<int64_t> length = Steps();
+  if (steps.size() != 2) {
+    Fault("profiler.steps", absl::StrCat("holds ", steps.size(),
+                                         " numbers; write the first and the last step: [50, 53]"));
+  } else if (steps[0] > steps[1]) {
+    Fault("profiler.steps", absl::StrCat("contradiction: the first step, ", steps[0],
+                                         ", comes after the last, ", steps[1]));
+  } else if (length && steps[0] > *length) {
+    Fault("profiler.steps",
+          absl::StrCat("contradiction: the run ends with step ", *length, ", before ", steps[0]));
+  }
+}
+
 void Checker::CheckEffects() {
   for (const auto& [key, reason] : IneffectiveKeys(recipe_)) {
     if (Given(key) && Sound(key))
@@ -322,6 +340,9 @@ std::map<std::string, std::string> IneffectiveKeys(const Recipe& recipe) {
       "interval = 0 saves at no particular steps");
   add(recipe.checkpoint.export_hf == "never", {"checkpoint.max_shard_size"},
       "export_hf = \"never\"");
+  add(!recipe.launch.ranks, {"launch.oversubscribe", "launch.bind"},
+      "`tranche train` starts no ranks without launch.ranks");
+  add(!recipe.profiler.enable, {"profiler.steps"}, "enable = false");
   return keys;
 }
 
@@ -336,6 +357,7 @@ void CheckRecipe(const Recipe& recipe, RecipeFiles files, const std::vector<std:
   checker.CheckData();
   checker.CheckValidation();
   checker.CheckCheckpoint();
+  checker.CheckProfiler();
   checker.CheckEffects();
   if (files != RecipeFiles::kNone) checker.CheckModelFiles();
   if (files != RecipeFiles::kNone || recipe.model.path.empty())

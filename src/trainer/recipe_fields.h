@@ -46,6 +46,8 @@ std::string AllowedText(const Rule& rule) {
     return "a time with its units, such as \"71h30m\" or \"90s\"";
   } else if constexpr (std::is_same_v<T, std::vector<double>>) {
     return absl::StrCat("a list of numbers, each", RangeText(rule));
+  } else if constexpr (std::is_same_v<T, std::vector<int64_t>>) {
+    return absl::StrCat("a list of whole numbers, each", RangeText(rule));
   } else if constexpr (std::is_same_v<T, std::vector<std::string>>) {
     return absl::StrCat("a list of ", absl::StrJoin(rule.allowed, ", "));
   } else if constexpr (std::is_same_v<T, nlohmann::ordered_json>) {
@@ -68,6 +70,7 @@ std::string ToToml(const std::string& value);
 std::string ToToml(const Bytes& value);
 std::string ToToml(const Seconds& value);
 inline std::string ToToml(const nlohmann::ordered_json& value) { return TomlFromJson(value); }
+std::string ToToml(const std::vector<int64_t>& values);
 std::string ToToml(const std::vector<double>& values);
 std::string ToToml(const std::vector<std::string>& values);
 

@@ -183,6 +183,7 @@ std::string ListToToml(const std::vector<T>& values) {
 }
 }  // namespace
 
+std::string ToToml(const std::vector<int64_t>& values) { return ListToToml(values); }
 std::string ToToml(const std::vector<double>& values) { return ListToToml(values); }
 std::string ToToml(const std::vector<std::string>& values) { return ListToToml(values); }
 

@@ -290,6 +290,27 @@ struct ParallelismRecipe {
   }
 };
 
+struct LaunchRecipe {
+  std::optional<int64_t> ranks;
+  bool oversubscribe = false;
+  std::string bind = "core";
+
+  bool operator==(const LaunchRecipe&) const = default;
+  template <typename Self, typename Visitor>
+  static void VisitFields(Self& self, Visitor& visit) {
+    visit("ranks", self.ranks,
+          "`tranche train` starts so many ranks on this host, as `tranche launch -n` does, unless "
+          "it is started as a rank itself.",
+          Rule::Between(1, kMostRanks));
+    visit("oversubscribe", self.oversubscribe, "Allow more ranks than cores; they take turns.",
+          Rule::Any());
+    visit("bind", self.bind, "What each rank is bound to: its own cores, or nothing.",
+          Rule::OneOf({"core", "none"}));
+  }
+
+  static constexpr int kMostRanks = 4096;
+};
+
 struct OptimizerRecipe {
   std::string name = "adamw";
   double lr = 0;
@@ -411,6 +432,21 @@ struct MetricsRecipe {
           "What mfu is a share of, in 10^12 operations a second; 0: what matrix products reach on "
           "this machine, measured before the run and after it.",
           Rule::AtLeast(0));
+  }
+};
+
+struct ProfilerRecipe {
+  bool enable = false;
+  std::vector<int64_t> steps = {2, 4};  // the first and the last
+
+  bool operator==(const ProfilerRecipe&) const = default;
+  template <typename Self, typename Visitor>
+  static void VisitFields(Self& self, Visitor& visit) {
+    visit("enable", self.enable,
+          "Write down when each rank computed, communicated and waited, as Chrome traces in "
+          "output_dir/trace: rank-N.json of each, all.json of all (docs/zero.md).",
+          Rule::Any());
+    visit("steps", self.steps, "The first and the last step of the trace.", Rule::AtLeast(1));
   }
 };
 

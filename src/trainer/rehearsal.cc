@@ -7,12 +7,27 @@
 
 #include "absl/strings/str_format.h"
 #include "base/status.h"
+#include "trainer/memory_use.h"
+#include "zero/placement.h"
 
 namespace tranche {
 namespace {
 
 double Flops(const PlanCounts& counts) {
   return static_cast<double>(counts.matmul_flops) + static_cast<double>(counts.attention_flops);
+}
+
+// Passes of a step after which each does what the one before it did.
+constexpr int64_t kRehearsedPasses = 4;
+
+// Adds `more` passes: each what `longer` has more than `shorter`, which has one pass less.
+void Extend(const Rehearsal& shorter, int64_t more, Rehearsal* longer) {
+  for (size_t kind = 0; kind < kNumCollectives; ++kind) {
+    int64_t &calls = longer->comm.calls[kind], &bytes = longer->comm.bytes[kind];
+    calls += more * (calls - shorter.comm.calls[kind]);
+    bytes += more * (bytes - shorter.comm.bytes[kind]);
+  }
+  longer->step_seconds += static_cast<double>(more) * (longer->step_seconds - shorter.step_seconds);
 }
 
 constexpr StepScale kOneToken = {.predicted_tokens = 1, .sequences = 1, .dropout_key = 0};
@@ -39,20 +54,30 @@ absl::StatusOr<Rehearsal> Rehearse(const RunSetup& setup, bool training, int thr
                                                                ranks > 1 ? &comm : nullptr));
   Rehearsal rehearsal;
   if (training) {
-    // The second step shows what moves in every step.
-    for (int64_t step = 1; step <= (ranks > 1 ? 2 : 1); ++step) {
+    const MicroBatch batch = TypicalBatch(setup);
+    const auto step = [&](int64_t passes) {
       comm.ResetCounts();
       const double begin = backend->Seconds(session->stream());
-      session->BeginStep();
-      for (int64_t pass = 0; pass < session->Rounds(setup.micro_batches()); ++pass) {
+      session->engine().BeginStep(session->stream(), passes);
+      for (int64_t pass = 0; pass < passes; ++pass) {
         backend->ResetCounts();
-        session->ForwardBackward(TypicalBatch(setup), kOneToken);
+        session->ForwardBackward(batch, kOneToken);
         rehearsal.micro_batch_flops = Flops(backend->counts());
       }
-      session->FinishStep(0, step, 0);
+      session->FinishStep(0, /*step=*/1, /*slot=*/0);
+      rehearsal.comm = comm.counts();
       rehearsal.step_seconds = backend->Seconds(session->stream()) - begin;
+    };
+    const int64_t passes = session->Rounds(setup.micro_batches());
+    step(1);  // the second shows what moves in every step
+    if (passes <= kRehearsedPasses) {
+      step(passes);
+    } else {
+      step(kRehearsedPasses - 1);
+      const Rehearsal shorter = rehearsal;
+      step(kRehearsedPasses);
+      Extend(shorter, passes - kRehearsedPasses, &rehearsal);
     }
-    rehearsal.comm = comm.counts();
   } else {
     session->BeginEvaluation();
     session->Evaluate(TypicalBatch(setup));
@@ -67,6 +92,22 @@ absl::StatusOr<Rehearsal> Rehearse(const RunSetup& setup, bool training, int thr
     rehearsal.bytes_by_kind.push_back(arena.BytesOf(kind));
   }
   return rehearsal;
+}
+
+absl::Status SettleResidency(int ranks_here, int threads, RunSetup* setup) {
+  if (setup->recipe.parallelism.reshard_after_forward != "auto" ||
+      !Placement::OfStage(setup->engine.zero_stage).weights_sharded) {
+    return absl::OkStatus();
+  }
+  const int64_t free = AvailableHostMemory() / ranks_here / 2;
+  const int layers = static_cast<int>(setup->config.num_layers);
+  for (int slots = layers; slots > 2; slots = slots * 3 / 4) {
+    setup->engine.layer_slots = slots;
+    TRANCHE_ASSIGN_OR_RETURN(const Rehearsal plan, Rehearse(*setup, /*training=*/true, threads));
+    if (plan.peak_bytes <= free) return absl::OkStatus();
+  }
+  setup->engine.layer_slots = 2;
+  return absl::OkStatus();
 }
 
 FlopCounter::FlopCounter(std::unique_ptr<PlanBackend> backend)

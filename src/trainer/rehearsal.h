@@ -28,7 +28,8 @@ struct Rehearsal {
   int64_t peak_bytes = 0;
   std::vector<int64_t> bytes_by_kind;  // indexed by MemoryKind; they add up to peak_bytes
   double micro_batch_flops = 0;        // of a full one, forward and backward, as it is run
-  // With training, of one rank's step that is not the first.
+  // With training, of one rank's step that is not the first. Of many micro-batches only the first
+  // few are rehearsed: those that follow do what the one before them did.
   CommCounts comm;
   double step_seconds = 0;
 };
@@ -43,6 +44,10 @@ struct MachineRates {
 // needs, on one rank.
 absl::StatusOr<Rehearsal> Rehearse(const RunSetup& setup, bool training, int threads,
                                    const MachineRates& rates = {});
+
+// Where weights are sharded and the recipe leaves it open: as many layers stay gathered as fit into
+// half of what is free on this host for each of its ranks.
+absl::Status SettleResidency(int ranks_here, int threads, RunSetup* setup);
 
 // Counts the model's FLOPs in micro-batches as they come, by their real lengths: forward and
 // backward without recompute, which is what utilisation is measured with.

@@ -73,7 +73,7 @@ void PrintData(const Loaders& loaders) {
 
 absl::Status RemoveEarlierRun(FileSystem& fs, const RunDirectory& directory) {
   for (const std::string& path : {directory.checkpoints, directory.metrics, directory.resolved,
-                                  directory.exported, directory.exports}) {
+                                  directory.exported, directory.exports, directory.trace}) {
     if (FileExists(path)) LogNote(absl::StrCat("--overwrite: removing ", path));
     TRANCHE_RETURN_IF_ERROR(fs.RemoveAll(path));
   }
@@ -191,27 +191,13 @@ absl::StatusOr<StartPoint> TakeDirectory(FileSystem& fs, const Recipe& recipe,
   return start;
 }
 
-// As many layers stay gathered as fit into half of what is free for this rank.
-absl::Status SettleResidency(const World& world, int threads, RunSetup* setup) {
-  if (setup->engine.zero_stage < Placement::kStages - 1) return absl::OkStatus();
-  const int64_t free = AvailableHostMemory() / world.local_size() / 2;
-  const int layers = static_cast<int>(setup->config.num_layers);
-  for (int slots = layers; slots > 2; slots = slots * 3 / 4) {
-    setup->engine.layer_slots = slots;
-    TRANCHE_ASSIGN_OR_RETURN(const Rehearsal plan, Rehearse(*setup, /*training=*/true, threads));
-    if (plan.peak_bytes <= free) return absl::OkStatus();
-  }
-  setup->engine.layer_slots = 2;
-  return absl::OkStatus();
-}
-
 // What the recipe leaves open: which layers stay gathered, and the bucket. Says what was settled.
 absl::StatusOr<std::string> SettleSharding(World& world, Comm& comm, Backend& backend, int threads,
                                            RunSetup* setup) {
   const ParallelismRecipe& recipe = setup->recipe.parallelism;
   if (recipe.reshard_after_forward == "auto") {
     const auto settle = [&]() -> absl::StatusOr<std::string> {
-      TRANCHE_RETURN_IF_ERROR(SettleResidency(world, threads, setup));
+      TRANCHE_RETURN_IF_ERROR(SettleResidency(world.local_size(), threads, setup));
       return absl::StrCat(setup->engine.layer_slots);
     };
     TRANCHE_ASSIGN_OR_RETURN(const std::string slots, world.FromFirst("residency", settle));
@@ -287,7 +273,11 @@ absl::StatusOr<ExitCode> RunTraining(const Recipe& recipe, const TrainOptions& o
                            TotalSteps(recipe, loaders.train->samples_per_epoch()));
   TRANCHE_ASSIGN_OR_RETURN(const Schedule schedule, MakeSchedule(recipe, total_steps));
   if (options.dry_run) {
-    TRANCHE_ASSIGN_OR_RETURN(const RunPlan plan, MakePlan(setup, total_steps, threads));
+    TRANCHE_ASSIGN_OR_RETURN(RankAssumptions assumptions, AssumeRanks(world.size()));
+    assumptions.ranks_here = world.local_size();
+    assumptions.threads = threads;
+    TRANCHE_ASSIGN_OR_RETURN(const RunPlan plan,
+                             MakePlan(std::move(setup), total_steps, assumptions));
     PrintData(loaders);
     std::fputs(PrintPlan(plan).c_str(), stdout);
     return kExitDone;
@@ -322,9 +312,15 @@ absl::StatusOr<ExitCode> RunTraining(const Recipe& recipe, const TrainOptions& o
   TRANCHE_ASSIGN_OR_RETURN(Yardstick yardstick, TakeYardstick(setup, threads));
   TRANCHE_ASSIGN_OR_RETURN(const auto flops, FlopCounter::Create(setup));
   TRANCHE_ASSIGN_OR_RETURN(Arena arena, Arena::OnHost(plan.peak_bytes));
+  Timeline timeline;
   TRANCHE_ASSIGN_OR_RETURN(const auto own_session,
                            Session::Create(setup, /*training=*/true, *backend, arena, comm));
   Session& session = *own_session;
+  std::optional<StepTrace> trace;
+  if (recipe.profiler.enable) {
+    trace.emplace(recipe.profiler.steps[0], recipe.profiler.steps[1], timeline, session, world, fs,
+                  directory.trace);
+  }
   std::printf("run          %s: %s, %s parameters, %s, on %s\n", recipe.run.name.c_str(),
               setup.config.architecture.c_str(), FormatInteger(TotalElements(setup.specs)).c_str(),
               recipe.training.precision.c_str(), backend->Describe().c_str());
@@ -366,12 +362,14 @@ absl::StatusOr<ExitCode> RunTraining(const Recipe& recipe, const TrainOptions& o
                   .flops = *flops,
                   .fs = fs,
                   .metrics = metrics.get(),
+                  .trace = trace ? &*trace : nullptr,
                   .directory = directory,
                   .peak_flops = yardstick.flops,
                   .arena_bytes = plan.peak_bytes,
                   .process_start = process_start},
                  std::move(state));
   TRANCHE_ASSIGN_OR_RETURN(const TrainLoop::End end, loop.Run());
+  if (trace) TRANCHE_RETURN_IF_ERROR(trace->Finish());
   const int64_t beyond = ResidentBytes() - arena.peak();
   TRANCHE_RETURN_IF_ERROR(TakeYardstickAgain(setup, threads, &yardstick));
   PrintSummary(loop, plan, arena, yardstick, beyond);

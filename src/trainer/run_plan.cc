@@ -103,7 +103,7 @@ absl::Status AddChanges(const RunSetup& setup, int threads, RunPlan* plan) {
   for (const TrainingRecipe& smaller : SmallerVariants(training)) {
     TRANCHE_ASSIGN_OR_RETURN(const RunSetup variant, SetUpVariant(setup, smaller));
     TRANCHE_ASSIGN_OR_RETURN(const Rehearsal rehearsal, Rehearse(variant, true, threads));
-    if (rehearsal.peak_bytes >= plan->rehearsal.peak_bytes) continue;
+    if (rehearsal.peak_bytes >= plan->stage.rehearsal.peak_bytes) continue;
     RunPlan::Change change;
     change.what = Describe(training, smaller);
     change.peak_bytes = rehearsal.peak_bytes;
@@ -120,7 +120,7 @@ absl::Status AddChanges(const RunSetup& setup, int threads, RunPlan* plan) {
   // Cheapest: the least arithmetic for the bytes it saves; what saves next to nothing comes last.
   const auto rank = [&](const RunPlan::Change& change) {
     const double saved = 1 - static_cast<double>(change.peak_bytes) /
-                                 static_cast<double>(plan->rehearsal.peak_bytes);
+                                 static_cast<double>(plan->stage.rehearsal.peak_bytes);
     const double more = std::max(0.0, change.step_flops / plan->step_flops - 1);
     return std::make_pair(saved < 0.03, (more + 0.01) / std::max(saved, 1e-9));
   };
@@ -149,8 +149,9 @@ double Share(int64_t part, int64_t whole) {
 
 }  // namespace
 
-absl::StatusOr<RunPlan> MakePlan(const RunSetup& setup, std::optional<int64_t> total_steps,
-                                 int threads) {
+absl::StatusOr<RunPlan> MakePlan(RunSetup setup, std::optional<int64_t> total_steps,
+                                 const RankAssumptions& assumptions, bool all_stages) {
+  TRANCHE_RETURN_IF_ERROR(SettleByPrediction(assumptions, &setup));
   const TrainingRecipe& training = setup.recipe.training;
   RunPlan plan;
   plan.architecture = setup.config.architecture;
@@ -174,9 +175,14 @@ absl::StatusOr<RunPlan> MakePlan(const RunSetup& setup, std::optional<int64_t> t
     const absl::StatusOr<int64_t> steps = TotalSteps(setup.recipe, 0);
     if (steps.ok()) plan.total_steps = *steps;
   }
-  TRANCHE_ASSIGN_OR_RETURN(plan.rehearsal, Rehearse(setup, true, threads));
+  plan.ranks = setup.ranks;
+  plan.assumptions = assumptions;
+  TRANCHE_ASSIGN_OR_RETURN(plan.stage, PlanStage(setup, assumptions));
+  if (all_stages) {
+    TRANCHE_ASSIGN_OR_RETURN(plan.stages, PlanStages(setup, assumptions));
+  }
   const auto micro_batches = static_cast<double>(setup.micro_batches());
-  plan.step_flops = plan.rehearsal.micro_batch_flops * micro_batches;
+  plan.step_flops = plan.stage.rehearsal.micro_batch_flops * micro_batches;
   TRANCHE_ASSIGN_OR_RETURN(const auto counter, FlopCounter::Create(setup));
   plan.model_step_flops = counter->Count(TypicalBatch(setup)) * micro_batches;
   CheckpointContents texts;
@@ -184,12 +190,12 @@ absl::StatusOr<RunPlan> MakePlan(const RunSetup& setup, std::optional<int64_t> t
   texts.config = ConfigText(setup.config_json);
   plan.checkpoint_bytes = CheckpointBytes(setup.specs, *CreateAdamW(setup.engine.update), texts);
   plan.kept_checkpoints = setup.recipe.checkpoint.keep_latest_k;
-  TRANCHE_RETURN_IF_ERROR(AddChanges(setup, threads, &plan));
+  TRANCHE_RETURN_IF_ERROR(AddChanges(setup, assumptions.threads, &plan));
   return plan;
 }
 
 std::string PrintPlan(const RunPlan& plan) {
-  const Rehearsal& memory = plan.rehearsal;
+  const Rehearsal& memory = plan.stage.rehearsal;
   std::string text;
   absl::StrAppend(&text, "model        ", plan.architecture, ", ", FormatInteger(plan.parameters),
                   " parameters in ", plan.tensors, " arrays\n");
@@ -218,7 +224,11 @@ std::string PrintPlan(const RunPlan& plan) {
     absl::StrAppendFormat(&text, "; recompute (%s) adds %.0f%%", plan.recompute,
                           100 * (plan.step_flops / plan.model_step_flops - 1));
   }
-  absl::StrAppend(&text, "\ncheckpoint   ", FormatBytes(plan.checkpoint_bytes), ", ",
+  absl::StrAppend(&text, "\n");
+  if (plan.ranks > 1) {
+    absl::StrAppend(&text, PrintRanks(plan.stage, plan.ranks, plan.assumptions));
+  }
+  absl::StrAppend(&text, "checkpoint   ", FormatBytes(plan.checkpoint_bytes), ", ",
                   plan.kept_checkpoints,
                   " kept: ", FormatBytes(plan.kept_checkpoints * plan.checkpoint_bytes), "\n\n");
 
@@ -251,6 +261,7 @@ std::string PrintPlan(const RunPlan& plan) {
                           change.what, FormatBytes(change.peak_bytes),
                           100 - Share(change.peak_bytes, memory.peak_bytes), change.cost);
   }
+  if (!plan.stages.empty()) absl::StrAppend(&text, PrintStages(plan.stages));
   return text;
 }
 
@@ -274,13 +285,13 @@ std::string PlanJson(const RunPlan& plan) {
   json["flops_per_step"] = plan.model_step_flops;
   json["flops_per_step_with_recompute"] = plan.step_flops;
   json["checkpoint_bytes"] = plan.checkpoint_bytes;
-  json["memory_bytes"] = plan.rehearsal.peak_bytes;
+  json["memory_bytes"] = plan.stage.rehearsal.peak_bytes;
   for (size_t i = 0; i < kKinds.size(); ++i) {
     json["memory_by_kind"][std::string(MemoryKindName(kKinds[i]))] =
-        plan.rehearsal.bytes_by_kind[i];
+        plan.stage.rehearsal.bytes_by_kind[i];
   }
   json["memory_by_name"] = Json::array();
-  for (const NamedBytes& entry : ByName(plan.rehearsal.entries)) {
+  for (const NamedBytes& entry : ByName(plan.stage.rehearsal.entries)) {
     json["memory_by_name"].push_back({{"name", entry.name},
                                       {"kind", std::string(MemoryKindName(entry.kind))},
                                       {"bytes", entry.bytes},
@@ -292,6 +303,12 @@ std::string PlanJson(const RunPlan& plan) {
                                {"memory_bytes", change.peak_bytes},
                                {"flops_per_step", change.step_flops}});
   }
+  if (plan.ranks > 1) {
+    json["ranks"] = plan.ranks;
+    json["assumptions"] = AssumptionsJson(plan.assumptions);
+    json["rank"] = StageJson(plan.stage);
+  }
+  for (const StagePlan& stage : plan.stages) json["stages"].push_back(StageJson(stage));
   return json.dump(2) + "\n";
 }
 

@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "trainer/rehearsal.h"
 #include "trainer/run_setup.h"
+#include "trainer/stage_plan.h"
 
 namespace tranche {
 
@@ -34,9 +35,12 @@ struct RunPlan {
   int64_t global_batch_size = 0, micro_batch_size = 0, sequence_length = 0;
   std::vector<Group> groups;
   std::optional<int64_t> total_steps;  // absent where only the data can tell
-  Rehearsal rehearsal;
-  double step_flops = 0;        // as run
-  double model_step_flops = 0;  // without recompute
+  int ranks = 1;
+  RankAssumptions assumptions;
+  StagePlan stage;                // the run's own; its rehearsal is that of the run
+  std::vector<StagePlan> stages;  // all, where they are asked for
+  double step_flops = 0;          // as run
+  double model_step_flops = 0;    // without recompute
   int64_t checkpoint_bytes = 0;
   int64_t kept_checkpoints = 0;
   std::vector<Change> changes;  // that make it smaller, the cheapest first
@@ -44,9 +48,10 @@ struct RunPlan {
   int64_t step_tokens() const { return global_batch_size * sequence_length; }
 };
 
-// `total_steps`: where it is known already; else taken from the recipe where that suffices.
-absl::StatusOr<RunPlan> MakePlan(const RunSetup& setup, std::optional<int64_t> total_steps,
-                                 int threads);
+// `total_steps`: where it is known already; else taken from the recipe where that suffices. Settles
+// by prediction what the recipe leaves open. `all_stages`: with several ranks, compare them.
+absl::StatusOr<RunPlan> MakePlan(RunSetup setup, std::optional<int64_t> total_steps,
+                                 const RankAssumptions& assumptions, bool all_stages = false);
 
 std::string PrintPlan(const RunPlan& plan);
 std::string PlanJson(const RunPlan& plan);

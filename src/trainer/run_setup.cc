@@ -175,6 +175,9 @@ absl::StatusOr<RunSetup> SetUpVariant(const RunSetup& setup, const TrainingRecip
   variant.specs = setup.specs;
   variant.ranks = setup.ranks;
   TRANCHE_RETURN_IF_ERROR(Complete(&variant));
+  variant.engine.zero_stage = setup.engine.zero_stage;
+  variant.engine.bucket_bytes = setup.engine.bucket_bytes;
+  variant.engine.layer_slots = setup.engine.layer_slots;
   return variant;
 }
 

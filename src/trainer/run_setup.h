@@ -47,8 +47,8 @@ struct RunSetup {
 // `with_tokenizer`: also load the tokenizer (training needs it, a plan does not).
 absl::StatusOr<RunSetup> SetUpRun(const Recipe& recipe, bool with_tokenizer, int ranks = 1);
 
-// The same with another precision, recompute level or micro-batch: for comparing plans. The
-// tokenizer is left out.
+// The same with another precision, recompute level or micro-batch: for comparing plans. What was
+// settled of the sharding stays. The tokenizer is left out.
 absl::StatusOr<RunSetup> SetUpVariant(const RunSetup& setup, const TrainingRecipe& training);
 
 // The run's length in steps. samples_per_epoch: of the training data, or 0 where it is not known,

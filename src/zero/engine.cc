@@ -77,7 +77,9 @@ class EngineImpl : public Engine {
   }
 
   void Release(Stream& stream, int group) override {
-    End(stream, backward_ ? "backward" : "forward", group);
+    // The head goes both ways at once.
+    const bool both = options_.training && group == num_groups() - 1;
+    End(stream, both ? "forward and backward" : backward_ ? "backward" : "forward", group);
     if (!placement_.weights_sharded) return;
     residency_.Unpin(group);
     backend_.Record(stream, *weight_slots_[Index(residency_.SlotOf(group))].free);
@@ -258,6 +260,15 @@ class EngineImpl : public Engine {
       timeline->Add({Timeline::Track::kCommunication, CollectiveName(kind).data(), tag, bytes,
                      begin, Clock::now()});
     });
+  }
+
+  void RecordTimeline(Stream& stream, bool on) override {
+    using Track = Timeline::Track;
+    backend_.Call(stream, [this, on] {
+      timeline_->Record(Track::kCompute, on);
+      timeline_->Record(Track::kWaiting, on);
+    });
+    backend_.Call(Beside(stream), [this, on] { timeline_->Record(Track::kCommunication, on); });
   }
 
  private:

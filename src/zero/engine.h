@@ -109,6 +109,8 @@ class Engine : public GroupAccess {
   // Where passes, updates, collectives and waits are written down, by group; before the first step.
   // Not owned.
   virtual void SetTimeline(Timeline* timeline) = 0;
+  // What is enqueued from here on, on every stream, is written down, or not.
+  virtual void RecordTimeline(Stream& stream, bool on) = 0;
 };
 
 }  // namespace tranche

@@ -1,7 +1,9 @@
 // `tranche train`.
+#include "launch/rank.h"
 #include "trainer/cli.h"
 #include "trainer/exit_codes.h"
 #include "trainer/run.h"
+#include "trainer/verbs/launch_training.h"
 #include "trainer/verbs/verbs.h"
 
 namespace tranche {
@@ -13,9 +15,16 @@ int Train(const Arguments& arguments) {
   const absl::StatusOr<Recipe> recipe =
       LoadRecipe(arguments.positionals()[0], arguments.GetAll("set"), RecipeFiles::kAll);
   if (!recipe.ok()) return ReportError(recipe.status());
-  return RunInWorld([&](World& world) -> absl::StatusOr<int> {
-    return RunTraining(*recipe, options, world);
-  });
+  if (recipe->launch.ranks) {
+    const absl::StatusOr<RankEnvironment> environment = ReadRankEnvironment();
+    if (!environment.ok()) return ReportError(environment.status());
+    if (environment->world_size == 1 && !environment->HasStore()) {
+      const absl::StatusOr<int> code = LaunchTraining(*recipe, arguments);
+      return code.ok() ? *code : ReportError(code.status());
+    }
+  }
+  return RunInWorld(
+      [&](World& world) -> absl::StatusOr<int> { return RunTraining(*recipe, options, world); });
 }
 
 }  // namespace

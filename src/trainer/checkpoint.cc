@@ -122,6 +122,7 @@ absl::Status WriteFolder(FileSystem& fs, const std::string& folder,
                            world.Exchange("checkpoint.files", PrintFiles(*mine)));
   if (!world.first()) return absl::OkStatus();
   CheckpointManifest manifest = contents.manifest;
+  manifest.files.clear();  // those of the checkpoint that the run came from
   for (const std::string& list : lists) {
     TRANCHE_ASSIGN_OR_RETURN(FileList files, ParseFiles(list));
     std::move(files.begin(), files.end(), std::back_inserter(manifest.files));

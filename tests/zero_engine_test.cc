@@ -102,6 +102,39 @@ TEST(ZeroEngine, AnyNumberOfRanksTrainsTheSameModel) {
   }
 }
 
+TEST(ZeroEngine, ReplicasOfShardedGroupsTrainTheSameModel) {
+  // Twelve micro-batches on six ranks: two passes, three replicas of two ranks or two of three.
+  const WorldResult one = Train(ModelKind::kBert, "fp32", 12, 1, {});
+  for (const int replicas : {2, 3}) {
+    WorldResult first;
+    for (const int stage : {0, 1, 2, 3}) {
+      RunSetup setup = WorldSetup(ModelKind::kBert, "fp32", "none", 24, 2);
+      setup.ranks = 6;
+      setup.replicas = replicas;
+      setup.engine.zero_stage = stage;
+      setup.engine.bucket_bytes = 5000;
+      const WorldResult many = TrainWorld(setup, 6, 3);
+      for (size_t step = 0; step < one.totals.size(); ++step) {
+        EXPECT_NEAR(many.totals[step].loss_sum, one.totals[step].loss_sum,
+                    1e-5 * one.totals[step].loss_sum)
+            << replicas << " replicas, stage " << stage;
+        EXPECT_NEAR(many.controls[step][0], one.controls[step][0], 1e-5 * one.controls[step][0]);
+      }
+      for (const auto& values : many.state.at("master")) {
+        for (const float value : values) ASSERT_FALSE(std::isnan(value)) << "not owned once";
+      }
+      // What two replicas move: their own share, and each element once more among themselves.
+      const Rehearsal plan = *Rehearse(setup, /*training=*/true, 1);
+      EXPECT_EQ(many.last_step.bytes, plan.comm.bytes);
+      EXPECT_EQ(many.arena_bytes, plan.peak_bytes);
+      if (stage == 0) first = many;
+      if (stage == 1) {
+        EXPECT_TRUE(many.SameNumbers(first));
+      }
+    }
+  }
+}
+
 TEST(ZeroEngine, HostCountsAreAddedOverRanks) {
   for (const int stage : {0, 3}) {
     const WorldResult result = Train(ModelKind::kPhi, "fp32", 3, 3, {.stage = stage}, 1);
@@ -178,11 +211,26 @@ TEST(ZeroEngine, ThePlanKnowsEveryStagesBytes) {
   }
 }
 
+TEST(ZeroEngine, PaddingIsUnderAThousandthOnRealModels) {
+  for (const char* name : {"phi2-continue", "bert-2.5b", "bert-base", "phi-125m"}) {
+    const auto recipe = LoadRecipe(absl::StrCat(TRANCHE_SOURCE_DIR "/recipes/", name, ".toml"), {},
+                                   RecipeFiles::kNone);
+    ASSERT_TRUE(recipe.ok()) << recipe.status();
+    const auto setup = SetUpRun(*recipe, /*with_tokenizer=*/false);
+    ASSERT_TRUE(setup.ok()) << setup.status();
+    const double elements = static_cast<double>(TotalElements(setup->specs));
+    for (const int ranks : {2, 3, 5, 8, 16, 20, 64}) {
+      EXPECT_LT(static_cast<double>(PaddedElements(*setup, ranks)), 1.001 * elements)
+          << name << " on " << ranks;
+    }
+  }
+}
+
 TEST(ZeroEngine, BucketsAndPartsCutEveryGroupOnLinesWithoutGaps) {
   const RunSetup setup = WorldSetup(ModelKind::kBert, "fp32", "none", 2, 2);
   for (const int ranks : {1, 2, 3, 5, 7, 1000}) {
     for (const int64_t bucket : {int64_t{1}, int64_t{640}, int64_t{1000}, int64_t{1} << 40}) {
-      const Layout layout = BuildLayout(setup.specs, ranks, bucket);
+      const Layout layout = BuildLayout(setup.specs, ranks, /*replicas=*/1, bucket);
       for (const GroupLayout& group : layout.groups) {
         int64_t end = 0;
         for (const Range& each : group.buckets) {

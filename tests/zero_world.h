@@ -112,14 +112,34 @@ inline WorldResult TrainWorld(const RunSetup& setup, int ranks, int64_t steps) {
       result.state[array].emplace_back(static_cast<size_t>(spec.elements()), nan);
     }
   }
-  const auto transports = CreateLocalTransports(ranks, {.timeout_seconds = 60});
+  using Transports = std::vector<std::unique_ptr<Transport>>;
+  const TransportOptions options = {.timeout_seconds = 60};
+  const Transports transports = CreateLocalTransports(ranks, options);
+  std::vector<Transports> shard_transports, replica_transports;
+  for (int r = 0; r < setup.replicas; ++r) {
+    shard_transports.push_back(CreateLocalTransports(ranks / setup.replicas, options));
+  }
+  for (int s = 0; s < ranks / setup.replicas; ++s) {
+    replica_transports.push_back(CreateLocalTransports(setup.replicas, options));
+  }
   std::mutex mutex;
   const auto run = [&](int rank) {
     const std::unique_ptr<Backend> backend = CreateCpuBackend(1);
-    Comm comm(*backend, *transports[static_cast<size_t>(rank)]);
+    std::vector<std::unique_ptr<Comm>> comms;
+    const auto connect = [&](const Transports& group, int place) {
+      comms.push_back(std::make_unique<Comm>(*backend, *group[static_cast<size_t>(place)]));
+      return comms.back().get();
+    };
+    CommGroups groups;
+    if (ranks > 1) groups.world = groups.shards = connect(transports, rank);
+    const int shards = ranks / setup.replicas;
+    if (setup.replicas > 1) {
+      groups.shards = connect(shard_transports[static_cast<size_t>(rank / shards)], rank % shards);
+      groups.replicas =
+          connect(replica_transports[static_cast<size_t>(rank % shards)], rank / shards);
+    }
     Arena arena = *Arena::OnHost(int64_t{32} << 20);
-    const auto session =
-        *Session::Create(setup, /*training=*/true, *backend, arena, ranks > 1 ? &comm : nullptr);
+    const auto session = *Session::Create(setup, /*training=*/true, *backend, arena, groups);
     ASSERT_TRUE(SetFirstWeights(setup, session->engine(), *backend, session->stream()).ok());
     const int64_t slots = setup.micro_batches();
     const auto batch_of = [&](int64_t step, int64_t round) {
@@ -133,7 +153,7 @@ inline WorldResult TrainWorld(const RunSetup& setup, int ranks, int64_t steps) {
       for (int64_t slot = 0; slot < slots; ++slot) {
         scale.predicted_tokens += WorldBatch(setup, step, slot).num_predicted();
       }
-      comm.ResetCounts();
+      groups.ResetCounts();
       session->BeginStep();
       for (int64_t round = 0; round < session->Rounds(slots); ++round) {
         session->ForwardBackward(batch_of(step, round), scale);
@@ -145,7 +165,7 @@ inline WorldResult TrainWorld(const RunSetup& setup, int ranks, int64_t steps) {
       result.totals.push_back(read.totals);
       result.controls.push_back(read.control);
     }
-    if (rank == 0) result.last_step = comm.counts();
+    if (rank == 0) result.last_step = groups.counts();
     session->BeginEvaluation();
     for (int64_t round = 0; round < session->Rounds(slots); ++round) {
       session->Evaluate(batch_of(99, round));

@@ -266,6 +266,8 @@ struct ParamGroup {
 
 struct ParallelismRecipe {
   int64_t zero_stage = 1;
+  int64_t data_parallel_shard_degree = -1;
+  int64_t data_parallel_replicate_degree = 1;
   std::optional<Bytes> bucket_size;
   bool overlap = true;
   std::string reshard_after_forward = "auto";
@@ -277,6 +279,14 @@ struct ParallelismRecipe {
           "What is sharded over the ranks: 0 nothing, 1 the optimizer's state, 2 gradients too, 3 "
           "weights too. It changes memory and time, not numbers (docs/zero.md).",
           Rule::Between(0, 3));
+    visit("data_parallel_shard_degree", self.data_parallel_shard_degree,
+          "How many ranks, neighbours in order, shard one copy; -1: all of them, or their share of "
+          "each replica.",
+          Rule::AtLeast(-1));
+    visit("data_parallel_replicate_degree", self.data_parallel_replicate_degree,
+          "How many such groups train copies of what is sharded; their gradients are added up "
+          "once a step.",
+          Rule::AtLeast(1));
     visit(
         "bucket_size", self.bucket_size,
         "The fp32 gradients that are reduced at once, and their weights gathered at once; without "

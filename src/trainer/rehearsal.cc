@@ -49,14 +49,19 @@ absl::StatusOr<Rehearsal> Rehearse(const RunSetup& setup, bool training, int thr
   Arena arena = Arena::Rehearsal();
   const int ranks = training ? setup.ranks : 1;
   backend->SetRates(rates.device);
-  Comm comm(*backend, 0, ranks, rates.collectives);
+  const int replicas = training ? setup.replicas : 1;
+  Comm world(*backend, 0, ranks, rates.collectives);
+  Comm shards(*backend, 0, ranks / replicas, rates.collectives);
+  Comm copies(*backend, 0, replicas, rates.collectives);
+  CommGroups comms;
+  if (ranks > 1) comms = {&world, replicas > 1 ? &shards : &world, replicas > 1 ? &copies : nullptr};
   TRANCHE_ASSIGN_OR_RETURN(const auto session, Session::Create(setup, training, *backend, arena,
-                                                               ranks > 1 ? &comm : nullptr));
+                                                               comms));
   Rehearsal rehearsal;
   if (training) {
     const MicroBatch batch = TypicalBatch(setup);
     const auto step = [&](int64_t passes) {
-      comm.ResetCounts();
+      comms.ResetCounts();
       const double begin = backend->Seconds(session->stream());
       session->engine().BeginStep(session->stream(), passes);
       for (int64_t pass = 0; pass < passes; ++pass) {
@@ -65,7 +70,7 @@ absl::StatusOr<Rehearsal> Rehearse(const RunSetup& setup, bool training, int thr
         rehearsal.micro_batch_flops = Flops(backend->counts());
       }
       session->FinishStep(0, /*step=*/1, /*slot=*/0);
-      rehearsal.comm = comm.counts();
+      rehearsal.comm = comms.counts();
       rehearsal.step_seconds = backend->Seconds(session->stream()) - begin;
     };
     const int64_t passes = session->Rounds(setup.micro_batches());

@@ -4,7 +4,6 @@
 #include <chrono>
 #include <cstdio>
 #include <memory>
-#include <numeric>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -192,8 +191,8 @@ absl::StatusOr<StartPoint> TakeDirectory(FileSystem& fs, const Recipe& recipe,
 }
 
 // What the recipe leaves open: which layers stay gathered, and the bucket. Says what was settled.
-absl::StatusOr<std::string> SettleSharding(World& world, Comm& comm, Backend& backend, int threads,
-                                           RunSetup* setup) {
+absl::StatusOr<std::string> SettleSharding(World& world, Comm& shards, Backend& backend,
+                                           int threads, RunSetup* setup) {
   const ParallelismRecipe& recipe = setup->recipe.parallelism;
   if (recipe.reshard_after_forward == "auto") {
     const auto settle = [&]() -> absl::StatusOr<std::string> {
@@ -207,7 +206,7 @@ absl::StatusOr<std::string> SettleSharding(World& world, Comm& comm, Backend& ba
   }
   std::string bucket = "as the recipe says";
   if (!recipe.bucket_size) {
-    TRANCHE_ASSIGN_OR_RETURN(const auto times, MeasureCollectives(world, comm, backend));
+    TRANCHE_ASSIGN_OR_RETURN(const auto times, MeasureCollectives(world, shards, backend));
     const CollectiveCosts costs = FitCosts(times);
     TRANCHE_ASSIGN_OR_RETURN(const MachineRates rates, MeasureRates(*setup, world, threads, costs));
     TRANCHE_ASSIGN_OR_RETURN(const auto choices, PredictBuckets(*setup, threads, rates));
@@ -216,9 +215,10 @@ absl::StatusOr<std::string> SettleSharding(World& world, Comm& comm, Backend& ba
     bucket = absl::StrFormat("chosen by measurement: all-gather %.0f us + %.2f ms per MiB",
                              1e6 * gather.alpha, 1e3 * gather.beta * 0x1p20);
   }
-  std::string text =
-      absl::StrFormat("%d, ZeRO stage %d, buckets of %s (%s)", world.size(),
-                      setup->engine.zero_stage, FormatBytes(setup->engine.bucket_bytes), bucket);
+  std::string text = absl::StrFormat(
+      "%d%s, ZeRO stage %d, buckets of %s (%s)", world.size(),
+      setup->replicas > 1 ? absl::StrFormat(" in %d replicas", setup->replicas) : "",
+      setup->engine.zero_stage, FormatBytes(setup->engine.bucket_bytes), bucket);
   if (Placement::OfStage(setup->engine.zero_stage).weights_sharded) {
     absl::StrAppend(&text, ", ",
                     std::min<int64_t>(setup->engine.layer_slots, setup->config.num_layers),
@@ -229,17 +229,19 @@ absl::StatusOr<std::string> SettleSharding(World& world, Comm& comm, Backend& ba
 
 // How much of the communication computing waited for, and for which group most.
 void PrintCommunication(const TrainLoop& loop, const Rehearsal& plan, Session& session) {
-  const std::vector<double> exposed = session.engine().TakeExposedSeconds();
-  const double sum = std::accumulate(exposed.begin(), exposed.end(), 0.0);
-  const auto most = std::max_element(exposed.begin(), exposed.end());
-  const int groups = static_cast<int>(exposed.size()) - 1,
-            at = static_cast<int>(most - exposed.begin());
+  const ExposedSeconds exposed = session.engine().TakeExposedSeconds();
+  std::vector<double> by_group = exposed.gathers;
+  for (size_t g = 0; g < by_group.size(); ++g) by_group[g] += exposed.reductions[g];
+  const auto most = std::max_element(by_group.begin(), by_group.end());
+  const std::string name =
+      GroupName(static_cast<int>(most - by_group.begin()), static_cast<int>(by_group.size()));
   std::printf(
-      "exchanged    %s sent a step and rank; computing waited %s (%.1f%% of the time), most "
-      "for %s\n",
-      FormatBytes(plan.comm.total_bytes()).c_str(), FormatSeconds(sum).c_str(),
-      100 * sum / std::max(loop.trained_seconds(), 1e-9),
-      at == groups ? "the sums over ranks" : GroupName(at, groups).c_str());
+      "exchanged    %s sent a step and rank; computing waited %s for it (%.1f%% of the time): "
+      "weights %s, gradients %s, sums %s; most of it for %s\n",
+      FormatBytes(plan.comm.total_bytes()).c_str(), FormatSeconds(exposed.total()).c_str(),
+      100 * exposed.total() / std::max(loop.trained_seconds(), 1e-9),
+      FormatSeconds(exposed.gather()).c_str(), FormatSeconds(exposed.reduction()).c_str(),
+      FormatSeconds(exposed.sums).c_str(), exposed.sums > *most ? "the sums" : name.c_str());
   std::fflush(stdout);
 }
 
@@ -303,10 +305,11 @@ absl::StatusOr<ExitCode> RunTraining(const Recipe& recipe, const TrainOptions& o
 
   if (world.first()) WarnOfFullDisk(fs, setup, directory);
   const std::unique_ptr<Backend> backend = CreateCpuBackend(threads);
-  TRANCHE_ASSIGN_OR_RETURN(Comm* const comm, world.Connect(*backend));
+  TRANCHE_ASSIGN_OR_RETURN(const CommGroups comms, world.Connect(*backend, setup.replicas));
   std::string sharding;
-  if (comm != nullptr) {
-    TRANCHE_ASSIGN_OR_RETURN(sharding, SettleSharding(world, *comm, *backend, threads, &setup));
+  if (comms.size() > 1) {
+    TRANCHE_ASSIGN_OR_RETURN(sharding,
+                             SettleSharding(world, *comms.shards, *backend, threads, &setup));
   }
   TRANCHE_ASSIGN_OR_RETURN(const Rehearsal plan, Rehearse(setup, /*training=*/true, threads));
   TRANCHE_ASSIGN_OR_RETURN(Yardstick yardstick, TakeYardstick(setup, threads));
@@ -314,7 +317,7 @@ absl::StatusOr<ExitCode> RunTraining(const Recipe& recipe, const TrainOptions& o
   TRANCHE_ASSIGN_OR_RETURN(Arena arena, Arena::OnHost(plan.peak_bytes));
   Timeline timeline;
   TRANCHE_ASSIGN_OR_RETURN(const auto own_session,
-                           Session::Create(setup, /*training=*/true, *backend, arena, comm));
+                           Session::Create(setup, /*training=*/true, *backend, arena, comms));
   Session& session = *own_session;
   std::optional<StepTrace> trace;
   if (recipe.profiler.enable) {
@@ -373,14 +376,14 @@ absl::StatusOr<ExitCode> RunTraining(const Recipe& recipe, const TrainOptions& o
   const int64_t beyond = ResidentBytes() - arena.peak();
   TRANCHE_RETURN_IF_ERROR(TakeYardstickAgain(setup, threads, &yardstick));
   PrintSummary(loop, plan, arena, yardstick, beyond);
-  if (comm != nullptr) PrintCommunication(loop, plan, session);
+  if (comms.size() > 1) PrintCommunication(loop, plan, session);
   if (end == TrainLoop::End::kNonFinite) return kExitNonFinite;
   if (!loop.save_failure().empty()) return absl::ResourceExhaustedError(loop.save_failure());
   if (end == TrainLoop::End::kStopped) return kExitStopped;
   if (recipe.checkpoint.export_hf != "never" && world.first()) {
     const std::string newest = CheckpointPath(directory.checkpoints, loop.state().step);
     TRANCHE_RETURN_IF_ERROR(ReplaceFolder(fs, directory.exported, [&](const std::string& folder) {
-      return comm == nullptr
+      return comms.size() == 1
                  ? ExportModel(fs, setup, session.engine(), *backend, session.stream(), folder)
                  : ExportCheckpoint(fs, {newest, recipe}, folder);
     }));

@@ -136,9 +136,32 @@ bool HoldsTokenizer(const std::string& folder) {
 
 }  // namespace
 
+namespace {
+
+// How many groups of ranks shard one copy each.
+absl::StatusOr<int> Replicas(const ParallelismRecipe& recipe, int ranks) {
+  const int64_t replicas = recipe.data_parallel_replicate_degree;
+  const int64_t shards = recipe.data_parallel_shard_degree;
+  if (ranks == 1 || (replicas == 1 && shards == -1)) return 1;
+  if (replicas * (shards == -1 ? ranks / replicas : shards) != ranks || ranks % replicas != 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "parallelism: data_parallel_replicate_degree = ", replicas,
+        " times data_parallel_shard_degree = ", shards, " must be the ", ranks, " ranks"));
+  }
+  if (replicas == ranks) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("parallelism: with data_parallel_replicate_degree = ", replicas, " for ", ranks,
+                     " ranks nothing is sharded; write zero_stage = 0 instead"));
+  }
+  return static_cast<int>(replicas);
+}
+
+}  // namespace
+
 absl::StatusOr<RunSetup> SetUpRun(const Recipe& recipe, bool with_tokenizer, int ranks) {
   RunSetup setup;
   setup.ranks = ranks;
+  TRANCHE_ASSIGN_OR_RETURN(setup.replicas, Replicas(recipe.parallelism, ranks));
   setup.recipe = recipe;
   TRANCHE_ASSIGN_OR_RETURN(setup.config_json, RecipeModelConfig(recipe));
   const std::string source =
@@ -174,6 +197,7 @@ absl::StatusOr<RunSetup> SetUpVariant(const RunSetup& setup, const TrainingRecip
   variant.config = setup.config;
   variant.specs = setup.specs;
   variant.ranks = setup.ranks;
+  variant.replicas = setup.replicas;
   TRANCHE_RETURN_IF_ERROR(Complete(&variant));
   variant.engine.zero_stage = setup.engine.zero_stage;
   variant.engine.bucket_bytes = setup.engine.bucket_bytes;

@@ -28,6 +28,7 @@ struct NamedLoader {
 struct RunSetup {
   Recipe recipe;
   int ranks = 1;                       // that train together
+  int replicas = 1;                    // groups of ranks that each shard one copy
   nlohmann::ordered_json config_json;  // what an export's config.json is made from
   // As the transformer runs it: with the next-sentence head only where the recipe trains it. Its
   // tensors are in `specs` wherever the model has them; untrained, they stay as they are.

@@ -10,15 +10,15 @@ namespace tranche {
 
 absl::StatusOr<std::unique_ptr<Session>> Session::Create(const RunSetup& setup, bool training,
                                                          Backend& backend, Arena& arena,
-                                                         Comm* comm) {
-  std::unique_ptr<Session> session(new Session(backend, comm));
+                                                         const CommGroups& comms) {
+  std::unique_ptr<Session> session(new Session(backend, comms));
   EngineOptions engine_options = setup.engine;
   engine_options.training = training;
   TransformerOptions options = setup.transformer;
   options.training = training;
 
   session->stream_ = backend.CreateStream("compute");
-  session->engine_ = Engine::Create(setup.specs, engine_options, backend, arena, comm);
+  session->engine_ = Engine::Create(setup.specs, engine_options, backend, arena, comms);
   session->micro_batches_ = session->Rounds(setup.micro_batches());
   if (setup.config.next_sentence_head) {
     session->next_sentence_loss_sum_ = session->engine_->loss_sum(1);

@@ -36,10 +36,10 @@ class Session {
   // Steps whose results may be outstanding at once.
   static constexpr int kInFlight = 2;
 
-  // Seals the arena. `training` false: weights and evaluation only. `comm`: see Engine::Create.
+  // Seals the arena. `training` false: weights and evaluation only. `comms`: see Engine::Create.
   static absl::StatusOr<std::unique_ptr<Session>> Create(const RunSetup& setup, bool training,
                                                          Backend& backend, Arena& arena,
-                                                         Comm* comm = nullptr);
+                                                         const CommGroups& comms = {});
   ~Session();
 
   Engine& engine() { return *engine_; }
@@ -47,10 +47,10 @@ class Session {
   Stream& stream() { return *stream_; }
   Transformer& transformer() { return *transformer_; }
 
-  int rank() const { return comm_ != nullptr ? comm_->rank() : 0; }
-  int ranks() const { return comm_ != nullptr ? comm_->size() : 1; }
+  int rank() const { return comms_.rank(); }
+  int ranks() const { return comms_.size(); }
   // Not OK once a collective failed: what the device holds means nothing then.
-  absl::Status status() const { return comm_ != nullptr ? comm_->status() : absl::OkStatus(); }
+  absl::Status status() const { return comms_.status(); }
   // Of `slots` micro-batches, dealt out to the ranks in turn, the most that one gets. Every rank
   // makes as many passes, with an empty batch where it has none left.
   int64_t Rounds(int64_t slots) const { return (slots + ranks() - 1) / ranks(); }
@@ -75,11 +75,11 @@ class Session {
  private:
   static constexpr size_t kHostBatches = 3;
 
-  Session(Backend& backend, Comm* comm) : backend_(backend), comm_(comm) {}
+  Session(Backend& backend, const CommGroups& comms) : backend_(backend), comms_(comms) {}
   const MicroBatch& Keep(MicroBatch batch);  // uploads it too
 
   Backend& backend_;
-  Comm* const comm_;
+  const CommGroups comms_;
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<DeviceBatch> batch_;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
-#include <numeric>
 
 #include "base/rng.h"
 #include "base/status.h"
@@ -25,11 +24,12 @@ MicroBatch RandomBatch(const RunSetup& setup) {
 
 }  // namespace
 
-absl::StatusOr<StepTimes> MeasureSteps(const RunSetup& setup, Backend& backend, Comm* comm,
-                                       int threads, int64_t warm_up, int64_t steps) {
+absl::StatusOr<StepTimes> MeasureSteps(const RunSetup& setup, Backend& backend,
+                                       const CommGroups& comms, int threads, int64_t warm_up,
+                                       int64_t steps) {
   TRANCHE_ASSIGN_OR_RETURN(const Rehearsal rehearsal, Rehearse(setup, true, threads));
   TRANCHE_ASSIGN_OR_RETURN(Arena arena, Arena::OnHost(rehearsal.peak_bytes));
-  TRANCHE_ASSIGN_OR_RETURN(const auto session, Session::Create(setup, true, backend, arena, comm));
+  TRANCHE_ASSIGN_OR_RETURN(const auto session, Session::Create(setup, true, backend, arena, comms));
   TRANCHE_RETURN_IF_ERROR(SetFirstWeights(setup, session->engine(), backend, session->stream()));
   TRANCHE_ASSIGN_OR_RETURN(const auto counter, FlopCounter::Create(setup));
 
@@ -57,9 +57,7 @@ absl::StatusOr<StepTimes> MeasureSteps(const RunSetup& setup, Backend& backend, 
     if (step > warm_up) times.seconds.push_back(took.count());
     times.loss = readback.totals.loss_sum / static_cast<double>(scale.predicted_tokens);
   }
-  const std::vector<double> exposed = session->engine().TakeExposedSeconds();
-  times.exposed_seconds =
-      std::accumulate(exposed.begin(), exposed.end(), 0.0) / static_cast<double>(steps);
+  times.exposed = session->engine().TakeExposedSeconds();
   std::sort(times.seconds.begin(), times.seconds.end());
   return times;
 }

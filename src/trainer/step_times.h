@@ -12,17 +12,19 @@ namespace tranche {
 
 struct StepTimes {
   std::vector<double> seconds;  // of each step after the warm-up, in ascending order
-  double exposed_seconds = 0;   // of a step: what computing waited for other ranks, on average
+  ExposedSeconds exposed;       // of all measured steps
   double loss = 0;              // after the last
   double flops = 0;             // of a step of all ranks, without recompute
   int64_t arena_bytes = 0;      // of one rank
 
   double best() const { return seconds.front(); }
+  double per_step(double sum) const { return sum / static_cast<double>(seconds.size()); }
   double median() const { return seconds[seconds.size() / 2]; }
 };
 
-// All ranks together. `comm`: of them, on `backend`; null for one rank.
-absl::StatusOr<StepTimes> MeasureSteps(const RunSetup& setup, Backend& backend, Comm* comm,
-                                       int threads, int64_t warm_up, int64_t steps);
+// All ranks together. `comms`: on `backend`.
+absl::StatusOr<StepTimes> MeasureSteps(const RunSetup& setup, Backend& backend,
+                                       const CommGroups& comms, int threads, int64_t warm_up,
+                                       int64_t steps);
 
 }  // namespace tranche

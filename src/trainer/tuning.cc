@@ -133,7 +133,8 @@ absl::StatusOr<MachineRates> MeasureRates(const RunSetup& setup, World& world, i
 absl::StatusOr<std::vector<BucketChoice>> PredictBuckets(const RunSetup& setup, int threads,
                                                          const MachineRates& rates) {
   int64_t largest = 0;
-  for (const GroupLayout& group : BuildLayout(setup.specs, setup.ranks).groups) {
+  for (const GroupLayout& group :
+       BuildLayout(setup.specs, setup.ranks / setup.replicas, setup.replicas).groups) {
     largest = std::max(largest, group.elements * SizeOf(DType::kFloat32));
   }
   // A variant of the run of which only the bucket changes.

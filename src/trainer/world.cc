@@ -58,7 +58,7 @@ World::~World() = default;
 void World::Fail(const absl::Status& why) {
   const std::lock_guard<std::mutex> lock(mutex_);
   failure_.Update(why);
-  if (transport_ != nullptr) transport_->Abort(why);
+  for (const auto& transport : transports_) transport->Abort(why);
 }
 
 absl::Status World::failure() const {
@@ -116,20 +116,44 @@ void World::SetPhase(absl::string_view phase) {
   if (membership_ != nullptr) membership_->client->SetPhase(phase);
 }
 
-absl::StatusOr<Comm*> World::Connect(Backend& backend) {
-  TRANCHE_CHECK(comm_ == nullptr) << "connected twice";
-  if (size() == 1) return nullptr;
-  const BlobExchange exchange = [this](absl::string_view name, absl::string_view mine) {
-    return Exchange(name, mine);
+absl::StatusOr<CommGroups> World::Connect(Backend& backend, int replicas) {
+  TRANCHE_CHECK(comms_.empty()) << "connected twice";
+  CommGroups groups;
+  if (size() == 1) return groups;
+  TRANCHE_ASSIGN_OR_RETURN(groups.world, ConnectGroup(backend, "world", 0, 1, size()));
+  groups.shards = groups.world;
+  if (replicas == 1) return groups;
+  const int shards = size() / replicas;
+  TRANCHE_CHECK(shards * replicas == size() && shards > 1) << size() << " / " << replicas;
+  TRANCHE_ASSIGN_OR_RETURN(groups.shards, ConnectGroup(backend, "shards", rank() / shards * shards,
+                                                       /*stride=*/1, shards));
+  TRANCHE_ASSIGN_OR_RETURN(groups.replicas, ConnectGroup(backend, "replicas", rank() % shards,
+                                                         /*stride=*/shards, replicas));
+  return groups;
+}
+
+absl::StatusOr<Comm*> World::ConnectGroup(Backend& backend, const std::string& name, int first,
+                                          int stride, int size) {
+  // All ranks exchange at once; each takes what its group gave.
+  const BlobExchange exchange =
+      [&](absl::string_view what,
+          absl::string_view mine) -> absl::StatusOr<std::vector<std::string>> {
+    TRANCHE_ASSIGN_OR_RETURN(std::vector<std::string> all,
+                             Exchange(absl::StrCat(name, ".", what), mine));
+    std::vector<std::string> group;
+    for (int i = 0; i < size; ++i) {
+      group.push_back(std::move(all[static_cast<size_t>(first + i * stride)]));
+    }
+    return group;
   };
-  TRANCHE_ASSIGN_OR_RETURN(
-      std::unique_ptr<Transport> transport,
-      CreateUcxTransport(rank(), size(), exchange, {.timeout_seconds = kCollectiveSeconds}));
+  TRANCHE_ASSIGN_OR_RETURN(std::unique_ptr<Transport> transport,
+                           CreateUcxTransport((rank() - first) / stride, size, exchange,
+                                              {.timeout_seconds = kCollectiveSeconds}));
   const std::lock_guard<std::mutex> lock(mutex_);
   if (!failure_.ok()) return failure_;
-  transport_ = std::move(transport);
-  comm_ = std::make_unique<Comm>(backend, *transport_);
-  return comm_.get();
+  comms_.push_back(std::make_unique<Comm>(backend, *transport));
+  transports_.push_back(std::move(transport));
+  return comms_.back().get();
 }
 
 absl::Status World::Leave(const absl::Status& outcome) {

@@ -51,8 +51,9 @@ class World {
   // What this rank does now, for the others' messages should it fail.
   void SetPhase(absl::string_view phase);
 
-  // The collectives of all ranks; null in a world of one. Once. The backend must outlive the world.
-  absl::StatusOr<Comm*> Connect(Backend& backend);
+  // The collectives of all ranks, and of this one's groups where ranks shard in `replicas` groups
+  // of the same size, two at least. Empty in a world of one. Once; the backend must outlive them.
+  absl::StatusOr<CommGroups> Connect(Backend& backend, int replicas = 1);
 
   // Why another rank failed, or OK.
   absl::Status failure() const;
@@ -63,12 +64,15 @@ class World {
  private:
   explicit World(RankEnvironment environment);
   void Fail(const absl::Status& why);
+  // Of `size` ranks: first, first + stride, first + 2·stride, …, of which this is one.
+  absl::StatusOr<Comm*> ConnectGroup(Backend& backend, const std::string& name, int first,
+                                     int stride, int size);
 
   const RankEnvironment environment_;
-  mutable std::mutex mutex_;  // guards failure_, and transport_ against Fail
+  mutable std::mutex mutex_;  // guards failure_, and transports_ against Fail
   absl::Status failure_;
-  std::unique_ptr<Transport> transport_;
-  std::unique_ptr<Comm> comm_;
+  std::vector<std::unique_ptr<Transport>> transports_;
+  std::vector<std::unique_ptr<Comm>> comms_;
   std::unique_ptr<Membership> membership_;  // null: alone. Last: its thread calls Fail
 };
 

@@ -1,5 +1,6 @@
 #include "zero/comm.h"
 
+#include <algorithm>
 #include <numeric>
 #include <utility>
 
@@ -28,6 +29,40 @@ absl::string_view CollectiveName(Collective kind) {
 
 int64_t CommCounts::total_bytes() const {
   return std::accumulate(bytes.begin(), bytes.end(), int64_t{0});
+}
+
+int CommGroups::rank() const { return world != nullptr ? world->rank() : 0; }
+int CommGroups::size() const { return world != nullptr ? world->size() : 1; }
+
+std::vector<Comm*> CommGroups::all() const {
+  std::vector<Comm*> comms;
+  for (Comm* comm : {world, shards, replicas}) {
+    if (comm != nullptr && std::find(comms.begin(), comms.end(), comm) == comms.end()) {
+      comms.push_back(comm);
+    }
+  }
+  return comms;
+}
+
+absl::Status CommGroups::status() const {
+  absl::Status status;
+  for (const Comm* comm : all()) status.Update(comm->status());
+  return status;
+}
+
+CommCounts CommGroups::counts() const {
+  CommCounts sum;
+  for (const Comm* comm : all()) {
+    for (size_t kind = 0; kind < kNumCollectives; ++kind) {
+      sum.calls[kind] += comm->counts().calls[kind];
+      sum.bytes[kind] += comm->counts().bytes[kind];
+    }
+  }
+  return sum;
+}
+
+void CommGroups::ResetCounts() const {
+  for (Comm* comm : all()) comm->ResetCounts();
 }
 
 Comm::Comm(Backend& backend, Transport& transport)

@@ -15,6 +15,7 @@
 #include <functional>
 #include <mutex>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
@@ -45,6 +46,25 @@ struct CollectiveCost {
   double Seconds(int64_t bytes) const { return alpha + beta * static_cast<double>(bytes); }
 };
 using CollectiveCosts = std::array<CollectiveCost, kNumCollectives>;
+
+class Comm;
+
+// The groups that a rank is in. Ranks that shard among themselves are neighbours in the world; each
+// such group is a replica of every other, and ranks of the same place in them hold the same shards.
+struct CommGroups {
+  Comm* world = nullptr;     // null: one rank
+  Comm* shards = nullptr;    // those that share one copy of what is sharded; the world itself where
+                             // there is one replica
+  Comm* replicas = nullptr;  // those that hold the same shards; null where there is one replica
+
+  int rank() const;  // in the world
+  int size() const;
+  // The first failure of any of them, and what all of them sent.
+  absl::Status status() const;
+  CommCounts counts() const;
+  void ResetCounts() const;
+  std::vector<Comm*> all() const;  // each once
+};
 
 class Comm {
  public:

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <mutex>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -17,6 +16,7 @@ namespace tranche {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+using Cause = StreamMeter::Cause;
 
 // Steps whose counts may be on their way to the device.
 constexpr size_t kCountsInFlight = 4;
@@ -24,31 +24,32 @@ constexpr size_t kCountsInFlight = 4;
 class EngineImpl : public Engine {
  public:
   EngineImpl(std::vector<ParamSpec> specs, const EngineOptions& options, Backend& backend,
-             Arena& arena, Comm* comm)
+             Arena& arena, const CommGroups& comms)
       : specs_(std::move(specs)),
         options_(options),
         backend_(backend),
-        comm_(comm),
-        ranks_(comm != nullptr ? comm->size() : 1),
-        rank_(comm != nullptr ? comm->rank() : 0),
+        comms_(comms),
+        world_(comms.size()),
+        rank_(comms.shards != nullptr ? comms.shards->rank() : 0),
+        replicas_(comms.replicas != nullptr ? comms.replicas->size() : 1),
+        replica_(comms.replicas != nullptr ? comms.replicas->rank() : 0),
         rule_(CreateAdamW(options.update)),
-        buffers_(specs_, options_, *rule_, ranks_, rank_, arena),
+        buffers_(specs_, options_, *rule_, world_ / replicas_, rank_, replicas_, arena),
         placement_(buffers_.placement()),
         residency_(num_groups(), std::max(2, std::min(options.layer_slots, num_groups() - 2))),
-        span_begins_(static_cast<size_t>(num_groups())),
-        exposed_(static_cast<size_t>(num_groups() + 1)) {
-    TRANCHE_CHECK(options_.training || ranks_ == 1);
+        meter_(backend, num_groups()) {
+    TRANCHE_CHECK(options_.training || world_ == 1);
     for (int g = 0; g < num_groups(); ++g) {
       gathered_.push_back(backend_.CreateEvent());
       reduced_.push_back(backend_.CreateEvent());
     }
     AllocateSlots(arena);
-    records_ = arena.Allocate("sums of each rank", MemoryKind::kWorkspace, DType::kUInt64, ranks_,
+    records_ = arena.Allocate("sums of each rank", MemoryKind::kWorkspace, DType::kUInt64, world_,
                               kRecordWords);
     totals_ = arena.Allocate("sums", MemoryKind::kWorkspace, DType::kUInt64, 1, kRecordWords);
     control_ = arena.Allocate("control", MemoryKind::kWorkspace, DType::kFloat32, 1, 4);
     for (auto* event : {&hop_, &summed_, &weights_ready_}) *event = backend_.CreateEvent();
-    if (ranks_ > 1 && options_.overlap) {
+    if (world_ > 1 && options_.overlap) {
       comm_stream_ = backend_.CreateStream("communication", StreamKind::kTransfer);
     }
   }
@@ -66,11 +67,11 @@ class EngineImpl : public Engine {
   }
 
   void Acquire(Stream& stream, int group) override {
-    if (ranks_ > 1) {
+    if (world_ > 1) {
       Gather(Beside(stream), group);
-      Expose(stream, *gathered_[Index(group)], group);
+      Await(stream, *gathered_[Index(group)], Cause::kGather, group);
     }
-    Begin(stream, group);
+    meter_.Begin(stream, group);
     if (!placement_.weights_sharded) return;
     TRANCHE_CHECK(residency_.SlotOf(group) >= 0) << "no room for the weights of group " << group;
     residency_.Pin(group);
@@ -79,7 +80,7 @@ class EngineImpl : public Engine {
   void Release(Stream& stream, int group) override {
     // The head goes both ways at once.
     const bool both = options_.training && group == num_groups() - 1;
-    End(stream, both ? "forward and backward" : backward_ ? "backward" : "forward", group);
+    meter_.End(stream, both ? "forward and backward" : backward_ ? "backward" : "forward", group);
     if (!placement_.weights_sharded) return;
     residency_.Unpin(group);
     backend_.Record(stream, *weight_slots_[Index(residency_.SlotOf(group))].free);
@@ -87,7 +88,7 @@ class EngineImpl : public Engine {
 
   void Reduce(Stream& stream, int group) override {
     backward_ = group > 0;  // the head's is the first, the embeddings' the last
-    if (ranks_ == 1) return;
+    if (world_ == 1) return;
     const int64_t earlier = micro_batch_;
     if (group == 0) ++micro_batch_;  // the last group of a backward pass
     if (!placement_.gradients_sharded && earlier + 1 < micro_batches_) return;
@@ -97,8 +98,13 @@ class EngineImpl : public Engine {
     for (const Range& bucket : buffers_.buckets(group)) {
       const Tensor all = Slice(whole, bucket);
       const Tensor mine = buffers_.Mine(buffers_.gradients(group), bucket);
-      comm_->ReduceScatter(beside, mine, all, placement_.gradients_sharded && earlier > 0, group);
-      if (!placement_.optimizer_sharded) comm_->AllGather(beside, all, mine, group);
+      comms_.shards->ReduceScatter(beside, mine, all, placement_.gradients_sharded && earlier > 0,
+                                   group);
+      // Replicas add up, once a step, what each has added up by itself.
+      if (replicas_ > 1 && earlier + 1 == micro_batches_) {
+        comms_.replicas->AllReduce(beside, mine, group);
+      }
+      if (!placement_.optimizer_sharded) comms_.shards->AllGather(beside, all, mine, group);
     }
     backend_.Record(beside, *reduced_[Index(group)]);
     if (!placement_.gradients_sharded) return;
@@ -107,9 +113,11 @@ class EngineImpl : public Engine {
     backend_.Fill(beside, slot.buffer, 0);
     backend_.Record(beside, *slot.free);
     if (group > 0) {
-      Expose(stream, *gradient_slots_[Index(GradientSlot(group - 1))].free, group);
+      Await(stream, *gradient_slots_[Index(GradientSlot(group - 1))].free, Cause::kReduction, group);
     } else {
-      for (const Slot& each : gradient_slots_) Expose(stream, *each.free, group);
+      for (const Slot& each : gradient_slots_) {
+        Await(stream, *each.free, Cause::kReduction, group);
+      }
     }
   }
 
@@ -146,9 +154,9 @@ class EngineImpl : public Engine {
   void Step(Stream& stream, float learning_rate, int64_t step, const HostCounts& counts) override {
     TRANCHE_CHECK(options_.training);
     for (int g = num_groups() - 1; g >= 0; --g) {
-      if (ranks_ > 1) Expose(stream, *reduced_[Index(g)], g);
+      if (world_ > 1) Await(stream, *reduced_[Index(g)], Cause::kReduction, g);
       for (const Range& bucket : buffers_.buckets(g)) {
-        backend_.SquaredNorm(stream, buffers_.Mine(buffers_.gradients(g), bucket),
+        backend_.SquaredNorm(stream, Piece(buffers_.gradients(g), bucket),
                              MyRecord().SliceCols(0, 4));
       }
     }
@@ -157,14 +165,14 @@ class EngineImpl : public Engine {
     backend_.FinishNorm(stream, totals_.SliceCols(0, 4), {loss.data, DType::kFloat64, 1, 1, 1},
                         options_.update.max_grad_norm, control_);
     for (int g = 0; g < num_groups(); ++g) {
-      Begin(stream, g);
+      meter_.Begin(stream, g);
       for (size_t b = 0; b < buffers_.buckets(g).size(); ++b) {
         for (const UpdateSlice& slice : buffers_.updates(g)[b]) {
           rule_->Apply(backend_, stream, slice, control_, learning_rate, step);
         }
         GatherUpdated(stream, g, buffers_.buckets(g)[b]);
       }
-      End(stream, "update", g);
+      meter_.End(stream, "update", g);
     }
     WeightsChanged(stream);
   }
@@ -179,12 +187,13 @@ class EngineImpl : public Engine {
     kept = counts;
     backend_.CopyToDevice(stream, MyRecord().SliceCols(3, 1), &kept.requests);
     backend_.CopyToDevice(stream, MyRecord().SliceCols(6, 4), kept.numbers.data());
-    if (ranks_ > 1) {
+    if (world_ > 1) {
       Stream& beside = Beside(stream);
       Hop(stream, beside);
-      comm_->AllGather(beside, records_.Reshape(1, records_.size()), MyRecord(), num_groups());
+      comms_.world->AllGather(beside, records_.Reshape(1, records_.size()), MyRecord(),
+                              num_groups());
       backend_.Record(beside, *summed_);
-      Expose(stream, *summed_, num_groups());
+      Await(stream, *summed_, Cause::kSums, num_groups());
     }
     backend_.SumRecords(stream, records_, totals_);
   }
@@ -209,7 +218,11 @@ class EngineImpl : public Engine {
 
   std::vector<Stretch> Loadable(int param, absl::string_view name) const override {
     GroupBuffers::Flat flat = buffers_.Array(GroupOf(param), name);
-    if (flat.sharded) return Owned(param, name);
+    if (flat.sharded) {
+      return Stretches(param, [&](const Range& bucket) {
+        return std::make_pair(buffers_.layout().Part(bucket, rank_), buffers_.Mine(flat, bucket));
+      });
+    }
     if (!flat.tensor.defined()) flat = buffers_.weights(GroupOf(param));
     return {{0, flat.tensor.SliceCols(buffers_.layout().offsets[Index(param)],
                                       specs_[Index(param)].elements())}};
@@ -218,16 +231,10 @@ class EngineImpl : public Engine {
   std::vector<Stretch> Owned(int param, absl::string_view name) const override {
     const GroupBuffers::Flat flat = buffers_.Array(GroupOf(param), name);
     const Layout& layout = buffers_.layout();
-    const Range in_group{layout.offsets[Index(param)], specs_[Index(param)].elements()};
-    std::vector<Stretch> stretches;
-    for (const Range& bucket : buffers_.buckets(GroupOf(param))) {
-      const Range part = layout.Part(bucket, rank_), piece = part.Intersect(in_group);
-      if (piece.size == 0) continue;
-      const Tensor mine = buffers_.Mine(flat, bucket);
-      stretches.push_back(
-          {piece.begin - in_group.begin, mine.SliceCols(piece.begin - part.begin, piece.size)});
-    }
-    return stretches;
+    return Stretches(param, [&](const Range& bucket) {
+      return std::make_pair(layout.Piece(layout.Part(bucket, rank_), replica_),
+                            Piece(flat, bucket));
+    });
   }
 
   void MasterChanged(Stream& stream) override {
@@ -248,27 +255,25 @@ class EngineImpl : public Engine {
     if (comm_stream_ != nullptr) Hop(*comm_stream_, stream);
   }
 
-  std::vector<double> TakeExposedSeconds() override {
-    const std::lock_guard<std::mutex> lock(exposed_mutex_);
-    return std::exchange(exposed_, std::vector<double>(exposed_.size()));
-  }
+  ExposedSeconds TakeExposedSeconds() override { return meter_.Take(); }
 
   void SetTimeline(Timeline* timeline) override {
-    timeline_ = timeline;
-    if (comm_ == nullptr) return;
-    comm_->Observe([timeline](Collective kind, int tag, int64_t bytes, Clock::time_point begin) {
-      timeline->Add({Timeline::Track::kCommunication, CollectiveName(kind).data(), tag, bytes,
-                     begin, Clock::now()});
-    });
+    meter_.SetTimeline(timeline);
+    for (Comm* comm : comms_.all()) {
+      comm->Observe([timeline](Collective kind, int tag, int64_t bytes, Clock::time_point begin) {
+        timeline->Add({Timeline::Track::kCommunication, CollectiveName(kind).data(), tag, bytes,
+                       begin, Clock::now()});
+      });
+    }
   }
 
   void RecordTimeline(Stream& stream, bool on) override {
     using Track = Timeline::Track;
     backend_.Call(stream, [this, on] {
-      timeline_->Record(Track::kCompute, on);
-      timeline_->Record(Track::kWaiting, on);
+      meter_.timeline()->Record(Track::kCompute, on);
+      meter_.timeline()->Record(Track::kWaiting, on);
     });
-    backend_.Call(Beside(stream), [this, on] { timeline_->Record(Track::kCommunication, on); });
+    backend_.Call(Beside(stream), [this, on] { meter_.timeline()->Record(Track::kCommunication, on); });
   }
 
  private:
@@ -281,7 +286,27 @@ class EngineImpl : public Engine {
   static size_t Index(int i) { return static_cast<size_t>(i); }
   int num_groups() const { return buffers_.num_groups(); }
   int GroupOf(int param) const { return specs_[Index(param)].group; }
-  Tensor MyRecord() const { return records_.SliceRows(rank_, 1); }
+  Tensor MyRecord() const { return records_.SliceRows(comms_.rank(), 1); }
+  // Of this rank's part of a bucket, what it alone of all replicas answers for.
+  Tensor Piece(const GroupBuffers::Flat& flat, const Range& bucket) const {
+    const Tensor mine = buffers_.Mine(flat, bucket);
+    return Slice(mine, buffers_.layout().Piece({0, mine.cols}, replica_));
+  }
+  // What of a parameter lies in the stretches of its group's buckets that `of` gives, with their
+  // values.
+  template <typename OfBucket>
+  std::vector<Stretch> Stretches(int param, const OfBucket& of) const {
+    const Range in_group{buffers_.layout().offsets[Index(param)], specs_[Index(param)].elements()};
+    std::vector<Stretch> stretches;
+    for (const Range& bucket : buffers_.buckets(GroupOf(param))) {
+      const auto [range, values] = of(bucket);
+      const Range common = range.Intersect(in_group);
+      if (common.size == 0) continue;
+      stretches.push_back({common.begin - in_group.begin,
+                           values.SliceCols(common.begin - range.begin, common.size)});
+    }
+    return stretches;
+  }
   static Tensor Slice(Tensor flat, const Range& range) {
     return flat.SliceCols(range.begin, range.size);
   }
@@ -293,32 +318,9 @@ class EngineImpl : public Engine {
     backend_.Record(from, *hop_);
     backend_.Wait(to, *hop_);
   }
-  // Waits, and takes the time of it.
-  void Expose(Stream& stream, Event& event, int what) {
-    if (comm_stream_ == nullptr) return;
-    backend_.Call(stream, [this] { wait_begin_ = Clock::now(); });
-    backend_.Wait(stream, event);
-    backend_.Call(stream, [this, what] {
-      const Clock::time_point now = Clock::now();
-      if (timeline_ != nullptr) {
-        timeline_->Add({Timeline::Track::kWaiting, "wait for", what, 0, wait_begin_, now});
-      }
-      const std::lock_guard<std::mutex> lock(exposed_mutex_);
-      exposed_[Index(what)] += std::chrono::duration<double>(now - wait_begin_).count();
-    });
-  }
-
-  // The compute stream's spans in the timeline.
-  void Begin(Stream& stream, int group) {
-    if (timeline_ == nullptr) return;
-    backend_.Call(stream, [this, group] { span_begins_[Index(group)] = Clock::now(); });
-  }
-  void End(Stream& stream, const char* what, int group) {
-    if (timeline_ == nullptr) return;
-    backend_.Call(stream, [this, what, group] {
-      timeline_->Add(
-          {Timeline::Track::kCompute, what, group, 0, span_begins_[Index(group)], Clock::now()});
-    });
+  // Where collectives run in the compute stream, it never waits.
+  void Await(Stream& stream, Event& event, StreamMeter::Cause cause, int group) {
+    if (comm_stream_ != nullptr) meter_.Wait(stream, event, cause, group);
   }
 
   // Where weights are sharded: makes the group's lie in a slot, if one is to be had.
@@ -330,8 +332,8 @@ class EngineImpl : public Engine {
     backend_.Wait(beside, *slot.free);
     backend_.Wait(beside, *weights_ready_);
     for (const Range& bucket : buffers_.buckets(g)) {
-      comm_->AllGather(beside, Slice(slot.buffer, bucket),
-                       buffers_.Mine(buffers_.weights(g), bucket), g);
+      comms_.shards->AllGather(beside, Slice(slot.buffer, bucket),
+                               buffers_.Mine(buffers_.weights(g), bucket), g);
     }
     backend_.Record(beside, *gathered_[Index(g)]);
   }
@@ -342,7 +344,8 @@ class EngineImpl : public Engine {
     Stream& beside = Beside(stream);
     Hop(stream, beside);
     const GroupBuffers::Flat weights = buffers_.weights(g);
-    comm_->AllGather(beside, Slice(weights.tensor, bucket), buffers_.Mine(weights, bucket), g);
+    comms_.shards->AllGather(beside, Slice(weights.tensor, bucket), buffers_.Mine(weights, bucket),
+                             g);
     backend_.Record(beside, *gathered_[Index(g)]);
   }
 
@@ -371,8 +374,9 @@ class EngineImpl : public Engine {
   const std::vector<ParamSpec> specs_;
   const EngineOptions options_;
   Backend& backend_;
-  Comm* const comm_;
-  const int ranks_, rank_;
+  const CommGroups comms_;
+  const int world_, rank_;  // how many ranks, and which of those that shard
+  const int replicas_, replica_;
   const std::unique_ptr<UpdateRule> rule_;
   const GroupBuffers buffers_;
   const Placement& placement_;
@@ -385,12 +389,7 @@ class EngineImpl : public Engine {
   int64_t micro_batch_ = 0, micro_batches_ = 0;
   std::unique_ptr<Event> hop_, summed_, weights_ready_;
   bool backward_ = false;  // the pass that is being enqueued
-  Timeline* timeline_ = nullptr;
-  // On the compute stream's thread.
-  Clock::time_point wait_begin_;
-  std::vector<Clock::time_point> span_begins_;
-  std::mutex exposed_mutex_;
-  std::vector<double> exposed_;
+  StreamMeter meter_;
   std::unique_ptr<Stream> comm_stream_;  // last: its work uses the rest
 };
 
@@ -423,8 +422,8 @@ void EngineImpl::AllocateSlots(Arena& arena) {
 }  // namespace
 
 std::unique_ptr<Engine> Engine::Create(std::vector<ParamSpec> specs, const EngineOptions& options,
-                                       Backend& backend, Arena& arena, Comm* comm) {
-  return std::make_unique<EngineImpl>(std::move(specs), options, backend, arena, comm);
+                                       Backend& backend, Arena& arena, const CommGroups& comms) {
+  return std::make_unique<EngineImpl>(std::move(specs), options, backend, arena, comms);
 }
 
 Tensor Engine::State(int param, absl::string_view name) const {

@@ -20,6 +20,7 @@
 #include "optim/update_rule.h"
 #include "tensor/backend.h"
 #include "zero/comm.h"
+#include "zero/stream_meter.h"
 
 namespace tranche {
 
@@ -55,9 +56,10 @@ class Engine : public GroupAccess {
   static constexpr int64_t kRecordWords = sizeof(EngineTotals) / sizeof(uint64_t);
 
   // Takes all of its memory from the arena. Weights, gradients and optimizer state start as zeros.
-  // `comm`: of all ranks that train together; null: one rank. Not owned.
+  // `comms`: of all ranks that train together, and of this rank's groups. Not owned.
   static std::unique_ptr<Engine> Create(std::vector<ParamSpec> specs, const EngineOptions& options,
-                                        Backend& backend, Arena& arena, Comm* comm = nullptr);
+                                        Backend& backend, Arena& arena,
+                                        const CommGroups& comms = {});
 
   virtual const std::vector<ParamSpec>& specs() const = 0;
   virtual const EngineOptions& options() const = 0;
@@ -103,9 +105,8 @@ class Engine : public GroupAccess {
   // Work enqueued on `stream` from here on finds every collective done.
   virtual void AwaitCommunication(Stream& stream) = 0;
 
-  // Seconds for which the compute stream waited for others, since the last call. Of work that is
-  // done; the groups, then the sums over ranks.
-  virtual std::vector<double> TakeExposedSeconds() = 0;
+  // Since the last call, of work that is done.
+  virtual ExposedSeconds TakeExposedSeconds() = 0;
   // Where passes, updates, collectives and waits are written down, by group; before the first step.
   // Not owned.
   virtual void SetTimeline(Timeline* timeline) = 0;

@@ -6,15 +6,16 @@
 namespace tranche {
 
 GroupBuffers::GroupBuffers(const std::vector<ParamSpec>& specs, const EngineOptions& options,
-                           const UpdateRule& rule, int ranks, int rank, Arena& arena)
+                           const UpdateRule& rule, int ranks, int rank, int replicas, Arena& arena)
     : specs_(specs),
       options_(options),
       rule_(rule),
       rank_(rank),
-      // With one rank nothing is anywhere else, and no bucket has a purpose.
+      // With one rank nothing is anywhere else, and without others no bucket has a purpose.
       placement_(ranks > 1 ? Placement::OfStage(options.zero_stage) : Placement()),
-      layout_(ranks > 1 ? BuildLayout(specs, ranks, options.bucket_bytes / SizeOf(DType::kFloat32))
-                        : BuildLayout(specs)) {
+      layout_(ranks * replicas > 1 ? BuildLayout(specs, ranks, replicas,
+                                                 options.bucket_bytes / SizeOf(DType::kFloat32))
+                                   : BuildLayout(specs)) {
   for (int g = 0; g < num_groups(); ++g) {
     groups_.push_back(Allocate(g, arena));
     if (options_.training) CutUpdates(g);

@@ -25,7 +25,7 @@ class GroupBuffers {
 
   // Neither specs nor rule is owned.
   GroupBuffers(const std::vector<ParamSpec>& specs, const EngineOptions& options,
-               const UpdateRule& rule, int ranks, int rank, Arena& arena);
+               const UpdateRule& rule, int ranks, int rank, int replicas, Arena& arena);
 
   const Layout& layout() const { return layout_; }
   const Placement& placement() const { return placement_; }

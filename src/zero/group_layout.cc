@@ -16,9 +16,11 @@ Range Range::Intersect(const Range& other) const {
   return {first, std::max<int64_t>(0, std::min(end(), other.end()) - first)};
 }
 
-Layout BuildLayout(const std::vector<ParamSpec>& specs, int ranks, int64_t bucket_elements) {
+Layout BuildLayout(const std::vector<ParamSpec>& specs, int ranks, int replicas,
+                   int64_t bucket_elements) {
   Layout layout;
   layout.ranks = ranks;
+  layout.replicas = replicas;
   layout.offsets.resize(specs.size());
   int num_groups = 0;
   for (const ParamSpec& spec : specs) num_groups = std::max(num_groups, spec.group + 1);
@@ -32,7 +34,7 @@ Layout BuildLayout(const std::vector<ParamSpec>& specs, int ranks, int64_t bucke
       group.elements += RoundUp(specs[i].elements(), kLineElements);
     }
   }
-  const int64_t unit = ranks * kLineElements;
+  const int64_t unit = int64_t{ranks} * replicas * kLineElements;
   for (GroupLayout& group : layout.groups) {
     group.elements = RoundUp(group.elements, unit);
     const int64_t units = group.elements / unit;

@@ -85,10 +85,10 @@ absl::Status Train(const Arguments& arguments, World& world) {
   TRANCHE_ASSIGN_OR_RETURN(const Recipe recipe, LoadShape(name, sets));
   TRANCHE_ASSIGN_OR_RETURN(const RunSetup setup, SetUpRun(recipe, false, world.size()));
   const std::unique_ptr<Backend> backend = CreateCpuBackend(static_cast<int>(threads));
-  TRANCHE_ASSIGN_OR_RETURN(Comm* const comm, world.Connect(*backend));
+  TRANCHE_ASSIGN_OR_RETURN(const CommGroups comms, world.Connect(*backend, setup.replicas));
   TRANCHE_ASSIGN_OR_RETURN(
       const StepTimes result,
-      MeasureSteps(setup, *backend, comm, static_cast<int>(threads), /*warm_up=*/2, steps));
+      MeasureSteps(setup, *backend, comms, static_cast<int>(threads), /*warm_up=*/2, steps));
   const double best = result.best(), median = result.median();
   const double tokens = static_cast<double>(recipe.training.global_batch_size) *
                         static_cast<double>(recipe.data.sequence_length);
@@ -110,7 +110,9 @@ absl::Status Train(const Arguments& arguments, World& world) {
     line["tok_s_best"] = tokens / best;
     line["tok_s_median"] = tokens / median;
     line["s_step"] = best;
-    line["s_exposed"] = result.exposed_seconds;
+    line["s_waiting"] = {{"gathers", result.per_step(result.exposed.gather())},
+                         {"reductions", result.per_step(result.exposed.reduction())},
+                         {"sums", result.per_step(result.exposed.sums)}};
     line["gflop_s"] = rate / 1e9;
     line["share_of_peak"] = rate / peak;
     line["arena_gib"] = static_cast<double>(result.arena_bytes) / 0x1p30;

@@ -47,8 +47,8 @@ absl::Status TuneRanks(const Arguments& arguments, World& world) {
   TRANCHE_ASSIGN_OR_RETURN(RunSetup setup,
                            SetUpRun(recipe, /*with_tokenizer=*/false, world.size()));
   const std::unique_ptr<Backend> backend = CreateCpuBackend(threads);
-  TRANCHE_ASSIGN_OR_RETURN(Comm* const comm, world.Connect(*backend));
-  TRANCHE_ASSIGN_OR_RETURN(const auto times, MeasureCollectives(world, *comm, *backend));
+  TRANCHE_ASSIGN_OR_RETURN(const CommGroups comms, world.Connect(*backend, setup.replicas));
+  TRANCHE_ASSIGN_OR_RETURN(const auto times, MeasureCollectives(world, *comms.shards, *backend));
   const CollectiveCosts costs = FitCosts(times);
   TRANCHE_ASSIGN_OR_RETURN(const MachineRates rates, MeasureRates(setup, world, threads, costs));
   TRANCHE_ASSIGN_OR_RETURN(const auto choices, PredictBuckets(setup, threads, rates));
@@ -66,12 +66,13 @@ absl::Status TuneRanks(const Arguments& arguments, World& world) {
   for (const BucketChoice& choice : choices) {
     setup.engine.bucket_bytes = choice.bucket_bytes;
     TRANCHE_ASSIGN_OR_RETURN(const StepTimes step,
-                             MeasureSteps(setup, *backend, comm, threads, /*warm_up=*/1, steps));
+                             MeasureSteps(setup, *backend, comms, threads, /*warm_up=*/1, steps));
     measured.push_back(step.best());
     if (!world.first()) continue;
     std::printf("%12s  %11d  %7.2f ms  %8.2f ms  %8.2f ms%s\n",
                 FormatBytes(choice.bucket_bytes).c_str(), static_cast<int>(choice.collectives),
-                1e3 * choice.step_seconds, 1e3 * step.best(), 1e3 * step.exposed_seconds,
+                1e3 * choice.step_seconds, 1e3 * step.best(),
+                1e3 * step.per_step(step.exposed.total()),
                 choice.bucket_bytes == best.bucket_bytes ? "  <- chosen" : "");
     std::fflush(stdout);
   }

@@ -160,7 +160,7 @@ TEST(RecipeValues, RoundTripComparesEveryField) {
   for (const char* set :
        {"run.seed=1", "model.hidden_size=128", "tokenizer.path=x",
         "data.sources=[{path='c', weight=1}]", "validation.steps=9", "training.max_grad_norm=2",
-        "optimizer.betas=[0.5, 0.6]", "lr_scheduler.decay_ratio=0.5",
+        "optimizer.betas=[0.5, 0.6]", "parallelism.zero_stage=2", "lr_scheduler.decay_ratio=0.5",
         "checkpoint.max_shard_size=1MB", "optimizer.no_decay=['norm']", "optimizer.param_groups=[]",
         "checkpoint.trigger_file=x", "fault_tolerance.preempt_signals=['SIGHUP']",
         "metrics.log_interval=3", "launch.ranks=2", "launch.bind=core", "profiler.steps=[50, 54]",

@@ -188,9 +188,11 @@ absl::StatusOr<Recipe> LoadRecipe(const std::string& path, absl::Span<const std:
 
 bool SameValues(const Recipe& a, const Recipe& b) {
   return a.run == b.run && a.model == b.model && a.tokenizer == b.tokenizer && a.data == b.data &&
-         a.validation == b.validation && a.training == b.training && a.optimizer == b.optimizer &&
+         a.validation == b.validation && a.training == b.training &&
+         a.parallelism == b.parallelism && a.optimizer == b.optimizer &&
          a.lr_scheduler == b.lr_scheduler && a.checkpoint == b.checkpoint &&
-         a.metrics == b.metrics && a.fault_tolerance == b.fault_tolerance;
+         a.metrics == b.metrics && a.launch == b.launch && a.profiler == b.profiler &&
+         a.fault_tolerance == b.fault_tolerance;
 }
 
 }  // namespace tranche

@@ -206,7 +206,7 @@ absl::StatusOr<std::string> SettleSharding(World& world, Comm& shards, Backend& 
   }
   std::string bucket = "as the recipe says";
   if (!recipe.bucket_size) {
-    TRANCHE_ASSIGN_OR_RETURN(const auto times, MeasureCollectives(world, shards, backend));
+    TRANCHE_ASSIGN_OR_RETURN(const auto times, MeasureCollectives(*setup, world, shards, backend));
     const CollectiveCosts costs = FitCosts(times);
     TRANCHE_ASSIGN_OR_RETURN(const MachineRates rates, MeasureRates(*setup, world, threads, costs));
     TRANCHE_ASSIGN_OR_RETURN(const auto choices, PredictBuckets(*setup, threads, rates));

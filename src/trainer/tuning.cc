@@ -20,6 +20,7 @@ using Clock = std::chrono::steady_clock;
 constexpr int64_t kSmallestBucket = int64_t{64} << 10;
 constexpr int64_t kLargestMeasured = int64_t{16} << 20;  // whole array of a collective
 constexpr int kTries = 5;
+constexpr double kLongSeconds = 0.05;
 // Of the matrix-product peak, what a step's products of unequal shapes reach.
 constexpr double kProductEfficiency = 0.8;
 
@@ -40,14 +41,25 @@ absl::StatusOr<double> Slowest(World& world, absl::string_view name, double mine
   return slowest;
 }
 
+// Of fp32 gradients.
+int64_t LargestGroupBytes(const RunSetup& setup) {
+  int64_t largest = 0;
+  for (const GroupLayout& group :
+       BuildLayout(setup.specs, setup.ranks / setup.replicas, setup.replicas).groups) {
+    largest = std::max(largest, group.elements * SizeOf(DType::kFloat32));
+  }
+  return largest;
+}
+
 }  // namespace
 
-absl::StatusOr<std::vector<CollectiveTime>> MeasureCollectives(World& world, Comm& comm,
-                                                               Backend& backend) {
+absl::StatusOr<std::vector<CollectiveTime>> MeasureCollectives(const RunSetup& setup, World& world,
+                                                               Comm& comm, Backend& backend) {
   const int p = comm.size();
   const std::unique_ptr<Stream> stream = backend.CreateStream("tuning", StreamKind::kTransfer);
-  TRANCHE_ASSIGN_OR_RETURN(Arena arena, Arena::OnHost(kLargestMeasured + Arena::kAlignment));
-  const int64_t most = kLargestMeasured / 4 / (p * kLineElements) * (p * kLineElements);
+  const int64_t largest = std::clamp(LargestGroupBytes(setup), kSmallestBucket, kLargestMeasured);
+  TRANCHE_ASSIGN_OR_RETURN(Arena arena, Arena::OnHost(largest + Arena::kAlignment));
+  const int64_t most = largest / 4 / (p * kLineElements) * (p * kLineElements);
   const Tensor whole = arena.Allocate("measured", MemoryKind::kWorkspace, DType::kFloat32, 1, most);
   std::vector<CollectiveTime> times;
   for (const Collective kind : {Collective::kAllGather, Collective::kReduceScatter}) {
@@ -74,6 +86,7 @@ absl::StatusOr<std::vector<CollectiveTime>> MeasureCollectives(World& world, Com
           const double slowest,
           Slowest(world, absl::StrCat("tuning.", CollectiveName(kind), ".", n), best));
       times.push_back({kind, (p - 1) * part * 4, slowest});
+      if (slowest > kLongSeconds) break;
     }
   }
   return times;
@@ -132,11 +145,7 @@ absl::StatusOr<MachineRates> MeasureRates(const RunSetup& setup, World& world, i
 
 absl::StatusOr<std::vector<BucketChoice>> PredictBuckets(const RunSetup& setup, int threads,
                                                          const MachineRates& rates) {
-  int64_t largest = 0;
-  for (const GroupLayout& group :
-       BuildLayout(setup.specs, setup.ranks / setup.replicas, setup.replicas).groups) {
-    largest = std::max(largest, group.elements * SizeOf(DType::kFloat32));
-  }
+  const int64_t largest = LargestGroupBytes(setup);
   // A variant of the run of which only the bucket changes.
   TRANCHE_ASSIGN_OR_RETURN(RunSetup variant, SetUpVariant(setup, setup.recipe.training));
   std::vector<BucketChoice> choices;

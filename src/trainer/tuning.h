@@ -20,9 +20,10 @@ struct CollectiveTime {
   double seconds = 0;  // of the slowest rank, the best of a few
 };
 
-// All ranks together, on streams as in training; the same on every rank.
-absl::StatusOr<std::vector<CollectiveTime>> MeasureCollectives(World& world, Comm& comm,
-                                                               Backend& backend);
+// All ranks together, on streams as in training; the same on every rank. Sizes up to that of the
+// run's largest group, and no larger ones once a size takes long.
+absl::StatusOr<std::vector<CollectiveTime>> MeasureCollectives(const RunSetup& setup, World& world,
+                                                               Comm& comm, Backend& backend);
 
 // The line nearest to the times, with neither part below zero. Collectives
 // that were not measured cost nothing.

@@ -48,7 +48,8 @@ absl::Status TuneRanks(const Arguments& arguments, World& world) {
                            SetUpRun(recipe, /*with_tokenizer=*/false, world.size()));
   const std::unique_ptr<Backend> backend = CreateCpuBackend(threads);
   TRANCHE_ASSIGN_OR_RETURN(const CommGroups comms, world.Connect(*backend, setup.replicas));
-  TRANCHE_ASSIGN_OR_RETURN(const auto times, MeasureCollectives(world, *comms.shards, *backend));
+  TRANCHE_ASSIGN_OR_RETURN(const auto times,
+                           MeasureCollectives(setup, world, *comms.shards, *backend));
   const CollectiveCosts costs = FitCosts(times);
   TRANCHE_ASSIGN_OR_RETURN(const MachineRates rates, MeasureRates(setup, world, threads, costs));
   TRANCHE_ASSIGN_OR_RETURN(const auto choices, PredictBuckets(setup, threads, rates));

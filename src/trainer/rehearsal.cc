@@ -54,9 +54,10 @@ absl::StatusOr<Rehearsal> Rehearse(const RunSetup& setup, bool training, int thr
   Comm shards(*backend, 0, ranks / replicas, rates.collectives);
   Comm copies(*backend, 0, replicas, rates.collectives);
   CommGroups comms;
-  if (ranks > 1) comms = {&world, replicas > 1 ? &shards : &world, replicas > 1 ? &copies : nullptr};
-  TRANCHE_ASSIGN_OR_RETURN(const auto session, Session::Create(setup, training, *backend, arena,
-                                                               comms));
+  if (ranks > 1)
+    comms = {&world, replicas > 1 ? &shards : &world, replicas > 1 ? &copies : nullptr};
+  TRANCHE_ASSIGN_OR_RETURN(const auto session,
+                           Session::Create(setup, training, *backend, arena, comms));
   Rehearsal rehearsal;
   if (training) {
     const MicroBatch batch = TypicalBatch(setup);

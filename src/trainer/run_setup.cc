@@ -150,8 +150,8 @@ absl::StatusOr<int> Replicas(const ParallelismRecipe& recipe, int ranks) {
   }
   if (replicas == ranks) {
     return absl::InvalidArgumentError(
-        absl::StrCat("parallelism: with data_parallel_replicate_degree = ", replicas, " for ", ranks,
-                     " ranks nothing is sharded; write zero_stage = 0 instead"));
+        absl::StrCat("parallelism: with data_parallel_replicate_degree = ", replicas, " for ",
+                     ranks, " ranks nothing is sharded; write zero_stage = 0 instead"));
   }
   return static_cast<int>(replicas);
 }

@@ -113,7 +113,8 @@ class EngineImpl : public Engine {
     backend_.Fill(beside, slot.buffer, 0);
     backend_.Record(beside, *slot.free);
     if (group > 0) {
-      Await(stream, *gradient_slots_[Index(GradientSlot(group - 1))].free, Cause::kReduction, group);
+      Await(stream, *gradient_slots_[Index(GradientSlot(group - 1))].free, Cause::kReduction,
+            group);
     } else {
       for (const Slot& each : gradient_slots_) {
         Await(stream, *each.free, Cause::kReduction, group);
@@ -273,7 +274,8 @@ class EngineImpl : public Engine {
       meter_.timeline()->Record(Track::kCompute, on);
       meter_.timeline()->Record(Track::kWaiting, on);
     });
-    backend_.Call(Beside(stream), [this, on] { meter_.timeline()->Record(Track::kCommunication, on); });
+    backend_.Call(Beside(stream),
+                  [this, on] { meter_.timeline()->Record(Track::kCommunication, on); });
   }
 
  private:

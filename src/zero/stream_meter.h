@@ -1,5 +1,5 @@
-// Takes the time of what streams do, in their own order: what computing waited for, and the spans of
-// a timeline.
+// Takes the time of what streams do, in their own order: what computing waited for, and the spans
+// of a timeline.
 #pragma once
 
 #include <chrono>
@@ -29,8 +29,8 @@ class StreamMeter {
 
   StreamMeter(Backend& backend, int num_groups);
 
-  // `stream` waits for the event, and the time of it is added to the cause, of `group` (of the sums:
-  // the number of groups).
+  // `stream` waits for the event, and the time of it is added to the cause, of `group` (of the
+  // sums: the number of groups).
   void Wait(Stream& stream, Event& event, Cause cause, int group);
   // A span of computing, in the timeline alone.
   void Begin(Stream& stream, int group);

@@ -4,26 +4,16 @@ namespace tranche {
 
 std::vector<Verb> AllVerbs() {
   return {
-      TokenizerTrainVerb(),
-      TokenizerVerifyVerb(),
-      TokenizeVerb(),
-      TrainVerb(),
-      LaunchVerb(),
-      PlanVerb(),
-      EvalVerb(),
-      ExportVerb(),
-      InspectVerb(),
-      InspectDataVerb(),
-      GenerateVerb(),
-      VerifyVerb(),
-      RecipesListVerb(),
-      RecipesShowVerb(),
-      RecipesCopyVerb(),
-      RecipesReferenceVerb(),
-      DoctorVerb(),
-      TuneVerb(),
-      BenchTrainVerb(),
-      BenchCollectivesVerb(),
+      TokenizerTrainVerb(), TokenizerVerifyVerb(),
+      TokenizeVerb(),       TrainVerb(),
+      LaunchVerb(),         PlanVerb(),
+      EvalVerb(),           ExportVerb(),
+      InspectVerb(),        InspectDataVerb(),
+      GenerateVerb(),       VerifyVerb(),
+      RecipesListVerb(),    RecipesShowVerb(),
+      RecipesCopyVerb(),    RecipesReferenceVerb(),
+      DoctorVerb(),         TuneVerb(),
+      BenchTrainVerb(),     BenchCollectivesVerb(),
   };
 }
 

@@ -163,8 +163,6 @@ absl::StatusOr<Recipe> ParseRecipe(absl::string_view text, const std::string& so
   decoder.ReportUnknownSections();
   ResolveDuration(&recipe, &decoder);
   ResolveNames(&recipe, &decoder, recipe.origins.count("run.output_dir") == 0);
-  if (recipe.training.micro_batch_size == 0)
-    recipe.training.micro_batch_size = recipe.training.global_batch_size;
   if (recipe.tokenizer.path.empty()) recipe.tokenizer.path = recipe.model.path;
   std::vector<std::string> faulty;
   for (const RecipeFault& fault : decoder.faults()) faulty.push_back(fault.key);

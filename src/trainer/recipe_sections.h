@@ -206,7 +206,7 @@ struct TrainingRecipe {
   std::optional<std::string> duration;  // empty after loading: it has become one of the three above
   std::optional<Seconds> max_time;
   int64_t global_batch_size = 0;
-  int64_t micro_batch_size = 0;  // after loading: never 0
+  int64_t micro_batch_size = 0;  // RunSetup knows what 0 comes to
   double max_grad_norm = 1;
   std::string precision = "fp32";
   std::string activation_checkpointing = "none";
@@ -229,8 +229,8 @@ struct TrainingRecipe {
     visit("global_batch_size", self.global_batch_size, "Sequences per optimizer step.",
           Rule::AtLeast(1).Required());
     visit("micro_batch_size", self.micro_batch_size,
-          "Sequences in memory at a time; divides global_batch_size; 0: global_batch_size, no "
-          "accumulation.",
+          "Sequences in memory at a time; divides global_batch_size; 0: a rank's share of "
+          "global_batch_size, no accumulation.",
           Rule::AtLeast(0));
     visit("max_grad_norm", self.max_grad_norm, "Clip the gradient's global norm to this; 0: never.",
           Rule::AtLeast(0));

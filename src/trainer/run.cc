@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/file.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "base/units.h"
@@ -152,6 +153,12 @@ void WarnOfFullDisk(FileSystem& fs, const RunSetup& setup, const RunDirectory& d
                           ", the volume has ", FormatBytes(*available), " free"));
 }
 
+// Of this program's file.
+std::string ProgramHash() {
+  const absl::StatusOr<MappedFile> program = MappedFile::Open("/proc/self/exe");
+  return program.ok() ? Hash128(program->data()) : VersionText();
+}
+
 // A rank that no launcher gave a log of its own.
 absl::Status RedirectOutput(FileSystem& fs, const RunDirectory& directory, int rank) {
   const std::string logs = JoinPath(directory.path, "logs");
@@ -266,8 +273,8 @@ absl::StatusOr<ExitCode> RunTraining(const Recipe& recipe, const TrainOptions& o
   if (!world.launched() && !world.first()) {
     TRANCHE_RETURN_IF_ERROR(RedirectOutput(fs, directory, world.rank()));
   }
-  TRANCHE_RETURN_IF_ERROR(
-      world.SameOnAll("program and recipe", absl::StrCat(VersionText(), PrintRecipe(recipe))));
+  TRANCHE_RETURN_IF_ERROR(world.SameOnAll(
+      "program and recipe", absl::StrCat("program ", ProgramHash(), "\n", PrintRecipe(recipe))));
   TRANCHE_ASSIGN_OR_RETURN(RunSetup setup, SetUpRun(recipe, /*with_tokenizer=*/true, world.size()));
   TRANCHE_RETURN_IF_ERROR(CheckFirstWeights(setup, /*aloud=*/options.dry_run));
   TRANCHE_ASSIGN_OR_RETURN(const Loaders loaders, OpenLoaders(setup));

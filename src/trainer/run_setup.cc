@@ -138,6 +138,14 @@ bool HoldsTokenizer(const std::string& folder) {
 
 namespace {
 
+// The largest micro-batch that divides the batch and leaves every rank one, if there are as many
+// sequences.
+int64_t RankShare(int64_t global_batch_size, int ranks) {
+  int64_t share = std::max<int64_t>(1, global_batch_size / ranks);
+  while (global_batch_size % share != 0) --share;
+  return share;
+}
+
 // How many groups of ranks shard one copy each.
 absl::StatusOr<int> Replicas(const ParallelismRecipe& recipe, int ranks) {
   const int64_t replicas = recipe.data_parallel_replicate_degree;
@@ -163,6 +171,10 @@ absl::StatusOr<RunSetup> SetUpRun(const Recipe& recipe, bool with_tokenizer, int
   setup.ranks = ranks;
   TRANCHE_ASSIGN_OR_RETURN(setup.replicas, Replicas(recipe.parallelism, ranks));
   setup.recipe = recipe;
+  TrainingRecipe& training = setup.recipe.training;
+  if (training.micro_batch_size == 0) {
+    training.micro_batch_size = RankShare(training.global_batch_size, ranks);
+  }
   TRANCHE_ASSIGN_OR_RETURN(setup.config_json, RecipeModelConfig(recipe));
   const std::string source =
       recipe.model.path.empty() ? "[model]" : JoinPath(recipe.model.path, "config.json");

@@ -1,11 +1,11 @@
 #include "trainer/version.h"
 
-#include <dnnl_version.h>
 #include <hwy/highway.h>
 #include <hwy/targets.h>
 #include <omp.h>
 #include <oniguruma.h>
 #include <toml++/toml.h>
+#include <ucp/api/ucp.h>
 #include <unicode/uvernum.h>
 #include <xxhash.h>
 #include <zlib.h>
@@ -28,13 +28,12 @@ std::string VersionText() {
   };
   return absl::StrCat("tranche ", TRANCHE_VERSION, "\n",  //
                       "instruction set: ", ChosenInstructionSet(), " (chosen at run time)\n",
-                      "threads: ", omp_get_max_threads(), "\n",  //
-                      "backends: cpu (cuda: no)\n", "libraries: oneDNN ",
-                      version(DNNL_VERSION_MAJOR, DNNL_VERSION_MINOR, DNNL_VERSION_PATCH),       //
-                      ", Highway ", version(HWY_MAJOR, HWY_MINOR, HWY_PATCH),                    //
-                      ", OpenMP ", _OPENMP,                                                      //
-                      ", Abseil ", ABSL_LTS_RELEASE_VERSION, ".", ABSL_LTS_RELEASE_PATCH_LEVEL,  //
-                      ", toml++ ", version(TOML_LIB_MAJOR, TOML_LIB_MINOR, TOML_LIB_PATCH),      //
+                      "threads: ", omp_get_max_threads(), "\n",                                   //
+                      "backends: cpu (cuda: no)\n", "libraries: UCX ", ucp_get_version_string(),  //
+                      ", Highway ", version(HWY_MAJOR, HWY_MINOR, HWY_PATCH),                     //
+                      ", OpenMP ", _OPENMP,                                                       //
+                      ", Abseil ", ABSL_LTS_RELEASE_VERSION, ".", ABSL_LTS_RELEASE_PATCH_LEVEL,   //
+                      ", toml++ ", version(TOML_LIB_MAJOR, TOML_LIB_MINOR, TOML_LIB_PATCH),       //
                       ", nlohmann-json ",
                       version(NLOHMANN_JSON_VERSION_MAJOR, NLOHMANN_JSON_VERSION_MINOR,
                               NLOHMANN_JSON_VERSION_PATCH),  //

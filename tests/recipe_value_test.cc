@@ -14,7 +14,6 @@
 #include "absl/strings/str_split.h"
 #include "base/file.h"
 #include "recipe_text.h"
-#include "trainer/run_setup.h"
 #include "trainer/bundled_recipes.h"
 #include "trainer/recipe.h"
 
@@ -251,20 +250,6 @@ TEST(RecipeValues, WarmUpMayBeAllOfTheRun) {
         Edited("name = \"cosine\"", absl::StrCat("name = \"", name, "\"\nwarmup_steps = 10"));
     EXPECT_TRUE(Parse(text).ok()) << Parse(text).status();
   }
-}
-
-TEST(RecipeValues, MicroBatchIsARanksShareOfTheGlobalBatchUnlessGiven) {
-  const auto micro_batch = [](const std::vector<std::string>& sets, int ranks) {
-    const auto setup = SetUpRun(MustParse(kSmallRecipe, sets), /*with_tokenizer=*/false, ranks);
-    EXPECT_TRUE(setup.ok()) << setup.status();
-    return setup->recipe.training.micro_batch_size;
-  };
-  EXPECT_EQ(micro_batch({}, 1), 8);
-  EXPECT_EQ(micro_batch({}, 2), 4);
-  EXPECT_EQ(micro_batch({}, 3), 2);  // four micro-batches on three ranks
-  EXPECT_EQ(micro_batch({}, 5), 1);
-  EXPECT_EQ(micro_batch({}, 50), 1);
-  EXPECT_EQ(micro_batch({"training.micro_batch_size=2"}, 2), 2);
 }
 
 TEST(RecipeValues, PathsResolveAgainstTheRecipeAndSetsAgainstTheCurrentFolder) {

@@ -206,6 +206,40 @@ TEST_P(MatMulTest, RowHasTheSameBitsAloneInAFewAndInAll) {
   }
 }
 
+// As products of their own, to the bit: what one matrix of several gives does not depend on those
+// that lie beside it.
+TEST_P(MatMulTest, SeamsSumEachMatrixAloneAndAddFromTheLast) {
+  const auto [dtype, transpose_a, transpose_b] = GetParam();
+  constexpr int64_t kDepth = 1000, kFirst = 500, kSecond = 617;
+  for (const int64_t m : {2, 40}) {
+    device().Clear();
+    const Matrix a =
+        transpose_a ? Matrix::Random(kDepth, m, dtype, 1) : Matrix::Random(m, kDepth, dtype, 1);
+    const Matrix b =
+        transpose_b ? Matrix::Random(50, kDepth, dtype, 2) : Matrix::Random(kDepth, 50, dtype, 2);
+    MatMulArgs args;
+    args.a = device().Put(a, dtype);
+    args.b = device().Put(b, dtype);
+    args.c = device().Make(m, 50, DType::kFloat32);
+    args.transpose_a = transpose_a;
+    args.transpose_b = transpose_b;
+    args.seams = {kFirst, kSecond};
+    device().backend().MatMul(device().stream(), args);
+    MatMulArgs part = args;
+    part.c = device().Put(Matrix(m, 50), DType::kFloat32);
+    part.accumulate = true;
+    part.seams = {0, 0};
+    const int64_t ends[] = {0, kFirst, kSecond, kDepth};
+    for (int i = 2; i >= 0; --i) {
+      const int64_t begin = ends[i], count = ends[i + 1] - begin;
+      part.a = transpose_a ? args.a.SliceRows(begin, count) : args.a.SliceCols(begin, count);
+      part.b = transpose_b ? args.b.SliceCols(begin, count) : args.b.SliceRows(begin, count);
+      device().backend().MatMul(device().stream(), part);
+    }
+    EXPECT_EQ(device().Get(args.c).values, device().Get(part.c).values) << m << " rows";
+  }
+}
+
 TEST_P(MatMulTest, ThreadsDoNotChangeABit) {
   const auto [dtype, transpose_a, transpose_b] = GetParam();
   std::vector<double> first;

@@ -91,7 +91,7 @@ AttentionArgs AttentionBlock::MakeAttentionArgs(const Pass& pass) const {
   args.heads = config_.num_heads;
   args.kv_heads = config_.num_kv_heads;
   args.head_dim = config_.head_dim;
-  args.scale = 1.0f / std::sqrt(static_cast<float>(config_.head_dim));
+  args.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(config_.head_dim)));
   args.causal = config_.causal;
   if (layer.window > 0) args.window = config_.causal ? layer.window - 1 : layer.window;
   args.segments = pass.batch.segments;

@@ -35,9 +35,11 @@ void AffineBackward(const Pass& pass, const GroupParams& params, AffineRoles rol
     pass.backend.BiasBackward(pass.stream, d_bias, d_output);
   }
   if (!d_input.defined()) return;
-  pass.backend.MatMul(
-      pass.stream,
-      {.a = d_output, .b = params.weight(roles.weight), .c = d_input, .residual = residual});
+  pass.backend.MatMul(pass.stream, {.a = d_output,
+                                    .b = params.weight(roles.weight),
+                                    .c = d_input,
+                                    .seams = params.seams(roles.weight),
+                                    .residual = residual});
 }
 
 void AffineDropoutResidual(const Pass& pass, const GroupParams& params, AffineRoles roles,

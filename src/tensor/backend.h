@@ -21,6 +21,7 @@
 // operation does not compile.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <limits>
@@ -64,6 +65,10 @@ struct MatMulArgs {
   bool transpose_a = false;
   bool transpose_b = false;
   bool accumulate = false;
+  // Where b is matrices below each other (a: beside each other): the k at which the second and the
+  // third begin, 0 for none. Each product is summed alone; the sums are added from the last to the
+  // first, as a gradient flows back through them.
+  std::array<int64_t, 2> seams = {0, 0};
   Tensor bias;  // [1, N], T
   Activation activation = Activation::kNone;
   Tensor pre_activation;                      // [M, N] output, T

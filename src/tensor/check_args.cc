@@ -123,6 +123,9 @@ void MatMul(const MatMulArgs& args) {
   const int64_t n = args.transpose_b ? args.b.rows : args.b.cols;
   TRANCHE_CHECK((args.transpose_b ? args.b.cols : args.b.rows) == k)
       << args.a << " times " << args.b;
+  const auto [second, third] = args.seams;
+  TRANCHE_CHECK(second >= 0 && second <= k && (third == 0 || (third >= second && third <= k)))
+      << second << " and " << third << " of " << k;
   Shape(args.c, m, n);
   Apart(args.c, args.a);
   Apart(args.c, args.b);

@@ -45,11 +45,13 @@ struct SwishOp {
     const VF e = ExpOfAny(DF(), hn::Mul(x, Constant(-kScale)));
     return hn::Div(x, hn::Add(Constant(1), e));
   }
-  static HWY_INLINE VF Derivative(VF x) {
+  // Rounded where PyTorch's silu rounds.
+  static HWY_INLINE VF Gradient(VF dy, VF x) {
     // Beyond 100 the derivative is 0 or 1 exactly, and nothing must overflow. NaN passes.
     const VF z = hn::Max(Constant(-100), hn::Min(Constant(100), hn::Mul(x, Constant(kScale))));
-    const SigmoidPair s(z);
-    return hn::MulAdd(hn::Mul(z, s.complement), s.value, s.value);
+    const VF one = Constant(1);
+    const VF s = hn::Div(one, hn::Add(one, ExpOfAny(DF(), hn::Neg(z))));
+    return hn::Mul(hn::Mul(dy, s), hn::MulAdd(z, hn::Sub(one, s), one));
   }
 };
 
@@ -85,9 +87,9 @@ struct GeluOp {
   };
 
   static HWY_INLINE VF Value(VF x) { return hn::Mul(x, Normal(x).distribution); }
-  static HWY_INLINE VF Derivative(VF x) {
+  static HWY_INLINE VF Gradient(VF dy, VF x) {
     const Normal normal(x);
-    return hn::MulAdd(x, normal.density, normal.distribution);
+    return hn::Mul(dy, hn::MulAdd(x, normal.density, normal.distribution));
   }
 };
 
@@ -100,35 +102,36 @@ struct GeluTanhOp {
     const VF z = hn::Mul(x, hn::MulAdd(square, Constant(kCubic), Constant(kTwice)));
     return hn::Mul(x, SigmoidPair(z).value);
   }
-  static HWY_INLINE VF Derivative(VF x) {
+  static HWY_INLINE VF Gradient(VF dy, VF x) {
     // Beyond 20 the derivative is 0 or 1 exactly, and the square must not overflow. NaN passes.
     const VF clamped = hn::Max(Constant(-20), hn::Min(Constant(20), x));
     const VF square = hn::Mul(clamped, clamped);
     const SigmoidPair s(hn::Mul(clamped, hn::MulAdd(square, Constant(kCubic), Constant(kTwice))));
     const VF slope = hn::MulAdd(square, Constant(3 * kCubic), Constant(kTwice));
-    return hn::MulAdd(hn::Mul(clamped, slope), hn::Mul(s.value, s.complement), s.value);
+    return hn::Mul(dy,
+                   hn::MulAdd(hn::Mul(clamped, slope), hn::Mul(s.value, s.complement), s.value));
   }
 };
 
 struct ReluOp {
   // As max(0, x) would, but NaN stays NaN.
   static HWY_INLINE VF Value(VF x) { return hn::IfThenZeroElse(hn::Lt(x, hn::Zero(DF())), x); }
-  static HWY_INLINE VF Derivative(VF x) {
-    return hn::IfThenElseZero(hn::Gt(x, hn::Zero(DF())), Constant(1));
+  static HWY_INLINE VF Gradient(VF dy, VF x) {
+    return hn::IfThenElseZero(hn::Gt(x, hn::Zero(DF())), dy);
   }
 };
 
 struct TanhOp {
   static HWY_INLINE VF Value(VF x) { return hn::Tanh(DF(), x); }
-  static HWY_INLINE VF Derivative(VF x) {
+  static HWY_INLINE VF Gradient(VF dy, VF x) {
     const VF t = Value(x);
-    return hn::NegMulAdd(t, t, Constant(1));
+    return hn::Mul(dy, hn::NegMulAdd(t, t, Constant(1)));
   }
 };
 
 struct IdentityOp {
   static HWY_INLINE VF Value(VF x) { return x; }
-  static HWY_INLINE VF Derivative(VF) { return Constant(1); }
+  static HWY_INLINE VF Gradient(VF dy, VF) { return dy; }
 };
 
 // Calls body with the operation of `kind`.

@@ -43,10 +43,11 @@ void Forward(Activation kind, const T* x, T* y, int64_t count) {
 
 template <typename T>
 void Backward(Activation kind, const T* d_y, const T* x, T* d_x, int64_t count) {
-  HWY_ALIGN float slope[kStretch];
-  ConvertStretch(slope, x, count);
-  Differentiate(kind, slope, count);
-  StoreProduct(d_x, slope, d_y, count);
+  HWY_ALIGN float input[kStretch] = {}, gradient[kStretch];
+  ConvertStretch(input, x, count);
+  ConvertStretch(gradient, d_y, count);
+  Differentiate(kind, input, gradient, count);
+  ConvertStretch(d_x, gradient, count);
 }
 
 template <typename T>
@@ -60,18 +61,17 @@ void ForwardGated(Activation kind, const T* gate, const T* up, T* y, int64_t cou
 template <typename T>
 void BackwardGated(Activation kind, const T* d_y, const T* gate, const T* up, T* d_gate, T* d_up,
                    int64_t count) {
-  HWY_ALIGN float value[kStretch];
-  HWY_ALIGN float slope[kStretch];
+  HWY_ALIGN float input[kStretch] = {}, value[kStretch], gradient[kStretch];
+  ConvertStretch(input, gate, count);
   ConvertStretch(value, gate, count);
-  ConvertStretch(slope, gate, count);
   Activate(kind, value, count);
-  Differentiate(kind, slope, count);
   ForVectors(count, [&](int64_t i, auto extent) {
-    const VF gradient = Load(d_y + i, extent);
-    Store(hn::Mul(hn::Mul(gradient, Load(up + i, extent)), Load(slope + i, extent)), d_gate + i,
-          extent);
-    Store(hn::Mul(gradient, Load(value + i, extent)), d_up + i, extent);
+    const VF d = Load(d_y + i, extent);
+    Store(hn::Mul(d, Load(up + i, extent)), gradient + i, extent);
+    Store(hn::Mul(d, Load(value + i, extent)), d_up + i, extent);
   });
+  Differentiate(kind, input, gradient, count);
+  ConvertStretch(d_gate, gradient, count);
 }
 
 void ForwardFloat(Activation kind, const float* x, float* y, int64_t count) {

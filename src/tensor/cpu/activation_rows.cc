@@ -20,10 +20,11 @@ void RunActivate(Activation kind, float* x, int64_t count) {
   });
 }
 
-void RunDifferentiate(Activation kind, float* x, int64_t count) {
+void RunDifferentiate(Activation kind, const float* x, float* dy, int64_t count) {
   WithActivation(kind, [&](auto op) {
     for (int64_t i = 0; i < count; i += kLanes) {
-      Store(decltype(op)::Derivative(Load(x + i, Whole())), x + i, Whole());
+      const VF gradient = decltype(op)::Gradient(Load(dy + i, Whole()), Load(x + i, Whole()));
+      Store(gradient, dy + i, Whole());
     }
   });
 }
@@ -43,8 +44,8 @@ void Activate(Activation kind, float* x, int64_t count) {
   if (kind != Activation::kNone) HWY_DYNAMIC_DISPATCH(RunActivate)(kind, x, count);
 }
 
-void Differentiate(Activation kind, float* x, int64_t count) {
-  HWY_DYNAMIC_DISPATCH(RunDifferentiate)(kind, x, count);
+void Differentiate(Activation kind, const float* x, float* dy, int64_t count) {
+  HWY_DYNAMIC_DISPATCH(RunDifferentiate)(kind, x, dy, count);
 }
 
 }  // namespace tranche::cpu

@@ -14,7 +14,7 @@ inline constexpr int64_t kMaxVectorFloats = 16;
 
 // x[i] = activation(x[i]).
 void Activate(Activation kind, float* x, int64_t count);
-// x[i] = activation'(x[i]).
-void Differentiate(Activation kind, float* x, int64_t count);
+// dy[i] *= activation'(x[i]).
+void Differentiate(Activation kind, const float* x, float* dy, int64_t count);
 
 }  // namespace tranche::cpu

@@ -47,24 +47,12 @@ HWY_INLINE VF LastTile(const Visibility& see, int64_t query, int64_t key, int64_
   return hn::Load(DF(), last);
 }
 
-// Σ of rows [begin, end) of a column of scores. Row j goes into sum j mod 8, and these are added
+// Σ of rows [begin, end) of a column of scores. Row j goes into sum j mod 16, and these are added
 // as a tree.
 HWY_INLINE VF SumRows(const float* column, int64_t begin, int64_t end) {
-  constexpr int64_t kStride = ForwardScratch::kStride;
-  const DF d;
-  VF sums[8];
-  for (VF& sum : sums) sum = hn::Zero(d);
-  int64_t j = begin;
-  for (; j < end && j % 8 != 0; ++j) sums[j % 8] = hn::LoadU(d, column + j * kStride);
-  for (; j + 8 <= end; j += 8) {
-#pragma GCC unroll 8
-    for (int64_t i = 0; i < 8; ++i) {
-      sums[i] = hn::Add(sums[i], hn::LoadU(d, column + (j + i) * kStride));
-    }
-  }
-  for (; j < end; ++j) sums[j % 8] = hn::Add(sums[j % 8], hn::LoadU(d, column + j * kStride));
-  const VF even = hn::Add(hn::Add(sums[0], sums[4]), hn::Add(sums[2], sums[6]));
-  return hn::Add(even, hn::Add(hn::Add(sums[1], sums[5]), hn::Add(sums[3], sums[7])));
+  return SumRowsOf(begin, end, [&](int64_t j) HWY_ATTR {
+    return hn::LoadU(DF(), column + j * ForwardScratch::kStride);
+  });
 }
 
 // Softmax of V vectors of queries over one tile of keys: scores become probabilities
@@ -76,21 +64,22 @@ HWY_INLINE VF SumRows(const float* column, int64_t begin, int64_t end) {
 template <int V, bool kMasked>
 HWY_INLINE void SoftmaxColumns(const ForwardScratch& t, int64_t column, int64_t query,
                                const Visibility& see, int64_t key_begin, int64_t key_end,
-                               Range keys) {
+                               Range keys, float factor) {
   constexpr int64_t kStride = ForwardScratch::kStride;
   const DF d;
   const VF minus_infinity = hn::Set(d, -std::numeric_limits<float>::infinity());
+  const VF scale = hn::Set(d, factor);
   float* const scores = t.scores + column;
   VF max[V], reference[V], rescale[V];
   for (int v = 0; v < V; ++v) max[v] = hn::LoadU(d, t.max + column + v * kLanes);
   for (int64_t j = keys.begin; j < keys.end; ++j) {
     for (int v = 0; v < V; ++v) {
       float* const at = scores + j * kStride + v * kLanes;
-      VF s = hn::LoadU(d, at);
+      VF s = hn::Mul(hn::LoadU(d, at), scale);
       if constexpr (kMasked) {
         s = hn::IfThenElse(VisibleLanes(see, query + v * kLanes, key_begin + j), s, minus_infinity);
-        hn::StoreU(s, d, at);
       }
+      hn::StoreU(s, d, at);
       max[v] = hn::Max(max[v], s);
     }
   }
@@ -136,13 +125,14 @@ HWY_INLINE void SoftmaxColumns(const ForwardScratch& t, int64_t column, int64_t 
 
 template <int V>
 HWY_INLINE void SoftmaxPanel(const ForwardScratch& t, int64_t column, int64_t query,
-                             const Visibility& see, int64_t key_begin, int64_t key_end) {
+                             const Visibility& see, int64_t key_begin, int64_t key_end,
+                             float factor) {
   const int64_t query_end = std::min(query + V * kLanes, see.queries);
   const Range keys = VisibleKeys(see, query, query_end, key_begin, key_end);
   if (AllVisible(see, query, query + V * kLanes, key_begin, key_end)) {
-    SoftmaxColumns<V, false>(t, column, query, see, key_begin, key_end, keys);
+    SoftmaxColumns<V, false>(t, column, query, see, key_begin, key_end, keys, factor);
   } else {
-    SoftmaxColumns<V, true>(t, column, query, see, key_begin, key_end, keys);
+    SoftmaxColumns<V, true>(t, column, query, see, key_begin, key_end, keys, factor);
   }
 }
 
@@ -170,7 +160,7 @@ void ForwardBlock(const ForwardTask& task, const Segment& segment, int64_t head,
   constexpr int64_t kStride = ForwardScratch::kStride;
 
   LoadTransposed(task.q.Row<T>(segment.query_begin + query) + head * dim, task.q.stride, count, dim,
-                 args.scale, t.queries, kStride);
+                 1.0f, t.queries, kStride);
   std::fill_n(t.max, columns, -std::numeric_limits<float>::infinity());
   std::fill_n(t.sum, columns, 0.0f);
   for (int64_t i = 0; i < count; ++i) {
@@ -201,9 +191,9 @@ void ForwardBlock(const ForwardTask& task, const Segment& segment, int64_t head,
         });
     for (int64_t i = 0; i < columns; i += 2 * kLanes) {
       if (i + kLanes < columns) {
-        SoftmaxPanel<2>(t, i, query + i, see, key, key_end);
+        SoftmaxPanel<2>(t, i, query + i, see, key, key_end, args.scale);
       } else {
-        SoftmaxPanel<1>(t, i, query + i, see, key, key_end);
+        SoftmaxPanel<1>(t, i, query + i, see, key, key_end, args.scale);
       }
     }
     if (args.dropout.probability > 0) {

@@ -8,6 +8,7 @@
 // among threads, otherwise d_K and d_V by tiles of keys and then d_Q by tiles of queries (seven
 // products).
 #include <algorithm>
+#include <limits>
 
 #include "base/check.h"
 #include "tensor/cpu/attention_tiles.h"
@@ -64,11 +65,13 @@ class Backward {
   // d_Q receives this tile's part.
   void KeyTile(int64_t kv_head, int64_t key, int64_t key_end, bool queries_too) {
     LoadKeys(kv_head, key, key_end);
-    Clear(t_.d_keys, key_end - key);
-    Clear(t_.d_values, key_end - key);
+    Clear(t_.key_sums, key_end - key);
+    Clear(t_.value_sums, key_end - key);
     const int64_t first = see_.FirstQuery(key) / kQueryTile * kQueryTile;
     const int64_t end = see_.EndQuery(key_end - 1);
     for (int64_t head = kv_head * group_; head < (kv_head + 1) * group_; ++head) {
+      Clear(t_.d_keys, key_end - key);
+      Clear(t_.d_values, key_end - key);
       for (int64_t query = first; query < end; query += kQueryTile) {
         const int64_t query_end = std::min(query + kQueryTile, see_.queries);
         LoadQueries(head, query, query_end);
@@ -81,12 +84,14 @@ class Backward {
         AddToQueries(query, query_end, key, key_end);
         StoreRows(t_.d_queries, head_stride_, count, dim_, 1.0f, sums, stride);
       }
+      AddRows(t_.d_keys, key_end - key, t_.key_sums);
+      AddRows(t_.d_values, key_end - key, t_.value_sums);
     }
     const int64_t row = segment_.key_begin + key, column = kv_head * dim_;
-    StoreRows(t_.d_keys, head_stride_, key_end - key, dim_, 1.0f, task_.d_k.Row<T>(row) + column,
+    StoreRows(t_.key_sums, head_stride_, key_end - key, dim_, 1.0f, task_.d_k.Row<T>(row) + column,
               task_.d_k.stride);
-    StoreRows(t_.d_values, head_stride_, key_end - key, dim_, 1.0f, task_.d_v.Row<T>(row) + column,
-              task_.d_v.stride);
+    StoreRows(t_.value_sums, head_stride_, key_end - key, dim_, 1.0f,
+              task_.d_v.Row<T>(row) + column, task_.d_v.stride);
   }
 
   // d_Q of the queries [query, query_end), at most a tile, from all keys.
@@ -101,7 +106,7 @@ class Backward {
       ScoreGradients(head, query, query_end, key, key_end);
       AddToQueries(query, query_end, key, key_end);
     }
-    StoreRows(t_.d_queries, head_stride_, query_end - query, dim_, args_.scale,
+    StoreRows(t_.d_queries, head_stride_, query_end - query, dim_, 1.0f,
               task_.d_q.Row<T>(segment_.query_begin + query) + head * dim_, task_.d_q.stride);
   }
 
@@ -115,14 +120,20 @@ class Backward {
       KeyTile(kv_head, key, std::min(key + kKeyTile, see_.keys), true);
     }
     StoreRows(task_.d_q_sums.Row<float>(segment_.query_begin) + column, task_.d_q_sums.stride,
-              segment_.queries(), columns, args_.scale,
-              task_.d_q.Row<T>(segment_.query_begin) + column, task_.d_q.stride);
+              segment_.queries(), columns, 1.0f, task_.d_q.Row<T>(segment_.query_begin) + column,
+              task_.d_q.stride);
   }
 
  private:
   void Clear(float* tile, int64_t rows) {
     for (int64_t r = 0; r < rows; ++r) {
       std::fill_n(tile + r * head_stride_, RoundUpToVectors(dim_), 0.0f);
+    }
+  }
+
+  void AddRows(const float* tile, int64_t rows, float* sums) {
+    for (int64_t i = 0; i < rows * head_stride_; i += kLanes) {
+      hn::StoreU(hn::Add(hn::LoadU(DF(), sums + i), hn::LoadU(DF(), tile + i)), DF(), sums + i);
     }
   }
 
@@ -138,7 +149,7 @@ class Backward {
     const int64_t row = segment_.query_begin + query, count = query_end - query;
     const T* q = task_.q.Row<T>(row) + head * dim_;
     const T* d_out = task_.d_out.Row<T>(row) + head * dim_;
-    LoadRows(q, task_.q.stride, count, dim_, args_.scale, t_.queries, head_stride_);
+    LoadRows(q, task_.q.stride, count, dim_, 1.0f, t_.queries, head_stride_);
     LoadRows(d_out, task_.d_out.stride, count, dim_, 1.0f, t_.d_out, head_stride_);
     LoadTransposed(t_.queries, head_stride_, count, dim_, 1.0f, t_.queries_transposed, kStride);
     LoadTransposed(t_.d_out, head_stride_, count, dim_, 1.0f, t_.d_out_transposed, kStride);
@@ -190,23 +201,74 @@ class Backward {
   template <bool kMasked, bool kDropout>
   HWY_INLINE void GradientColumn(int64_t query, int64_t key, int64_t keys, int64_t column) {
     const DF d;
-    const VF log_sum_exp = hn::LoadU(d, t_.log_sum_exp + column);
-    const VF delta = hn::LoadU(d, t_.delta + column);
+    const VF scale = hn::Set(d, args_.scale);
     for (int64_t j = 0; j < keys; ++j) {
       const int64_t at = j * kStride + column;
-      VF p = ExpNonPositive(d, hn::Sub(hn::LoadU(d, t_.probabilities + at), log_sum_exp));
+      VF score = hn::Mul(hn::LoadU(d, t_.probabilities + at), scale);
       VF d_p = hn::LoadU(d, t_.d_scores + at);
       if constexpr (kDropout) d_p = hn::Mul(d_p, hn::LoadU(d, t_.kept + at));
-      VF d_s = hn::Mul(p, hn::Sub(d_p, delta));
-      if constexpr (kDropout) p = hn::Mul(p, hn::LoadU(d, t_.kept + at));
       if constexpr (kMasked) {
         const auto visible = VisibleLanes(see_, query + column, key + j);
-        p = hn::IfThenElseZero(visible, p);
-        d_s = hn::IfThenElseZero(visible, d_s);
+        const VF none = hn::Set(d, -std::numeric_limits<float>::infinity());
+        score = hn::IfThenElse(visible, score, none);
+        d_p = hn::IfThenElseZero(visible, d_p);
       }
+      hn::StoreU(score, d, t_.probabilities + at);
+      hn::StoreU(d_p, d, t_.d_scores + at);
+    }
+    VF factor, delta;
+    Exponentials(OnlyTile(query + column, key, key + keys), keys, column, &factor, &delta);
+    for (int64_t j = 0; j < keys; ++j) {
+      const int64_t at = j * kStride + column;
+      VF p = hn::Mul(hn::LoadU(d, t_.probabilities + at), factor);
+      const VF d_p = hn::LoadU(d, t_.d_scores + at);
+      const VF d_s = hn::Mul(hn::Mul(hn::Sub(d_p, delta), p), scale);
+      if constexpr (kDropout) p = hn::Mul(p, hn::LoadU(d, t_.kept + at));
       hn::StoreU(p, d, t_.probabilities + at);
       hn::StoreU(d_s, d, t_.d_scores + at);
     }
+  }
+
+  // The lanes query, query + 1, … all of whose keys are in the tile [key, key_end).
+  HWY_INLINE VF OnlyTile(int64_t query, int64_t key, int64_t key_end) const {
+    HWY_ALIGN float only[kLanes];
+    for (int64_t i = 0; i < kLanes; ++i) {
+      const int64_t at = query + i;
+      const bool inside =
+          at < see_.queries && see_.FirstKey(at) >= key && see_.EndKey(at) <= key_end;
+      only[i] = inside ? 1.0f : 0.0f;
+    }
+    return hn::Load(DF(), only);
+  }
+
+  // Scores become exponentials, to be multiplied by `factor`. Where a lane is not zero in `only`,
+  // all of its query's scores are here: the softmax and its derivative are taken from them alone,
+  // and Σ d_S of the query is zero but for the last bits, as it should be.
+  HWY_INLINE void Exponentials(VF only, int64_t keys, int64_t column, VF* factor, VF* delta) const {
+    const DF d;
+    float* const scores = t_.probabilities + column;
+    const auto score = [&](int64_t j) HWY_ATTR { return hn::LoadU(d, scores + j * kStride); };
+    const auto here = hn::Ne(only, hn::Zero(d));
+    const bool any = !hn::AllFalse(d, here);
+    VF reference = hn::LoadU(d, t_.log_sum_exp + column);
+    if (any) {
+      VF max = score(0);
+      for (int64_t j = 1; j < keys; ++j) max = hn::Max(max, score(j));
+      reference = hn::IfThenElse(here, max, reference);
+    }
+    for (int64_t j = 0; j < keys; ++j) {
+      hn::StoreU(ExpNonPositive(d, hn::Sub(score(j), reference)), d, scores + j * kStride);
+    }
+    *factor = hn::Set(d, 1.0f);
+    *delta = hn::LoadU(d, t_.delta + column);
+    if (!any) return;
+    const VF inverse = hn::Div(*factor, SumRowsOf(0, keys, score));
+    const VF sum = SumRowsOf(0, keys, [&](int64_t j) HWY_ATTR {
+      const VF d_p = hn::LoadU(d, t_.d_scores + column + j * kStride);
+      return hn::Mul(d_p, hn::Mul(score(j), inverse));
+    });
+    *factor = hn::IfThenElse(here, inverse, *factor);
+    *delta = hn::IfThenElse(here, sum, *delta);
   }
 
   // d_V += Pᵀ·d_O and d_K += d_Sᵀ·Q, over the queries that see any key of a group of rows.

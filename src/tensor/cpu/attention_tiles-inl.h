@@ -101,6 +101,20 @@ void LoadTransposed(const T* from, int64_t from_stride, int64_t rows, int64_t co
   }
 }
 
+// Σ row(j) over [begin, end): row j goes into sum j mod 16, and these are added as a tree, in the
+// order of a sum along vectors of 16.
+template <class Row>
+HWY_INLINE VF SumRowsOf(int64_t begin, int64_t end, const Row& row) {
+  constexpr int64_t kSums = 16;
+  VF sums[kSums];
+  for (VF& sum : sums) sum = hn::Zero(DF());
+  for (int64_t j = begin; j < end; ++j) sums[j % kSums] = hn::Add(sums[j % kSums], row(j));
+  for (int64_t half = kSums / 2; half > 0; half /= 2) {
+    for (int64_t i = 0; i < half; ++i) sums[i] = hn::Add(sums[i], sums[i + half]);
+  }
+  return sums[0];
+}
+
 // The lanes query, query + 1, … that see `key`.
 HWY_INLINE hn::Mask<DF> VisibleLanes(const Visibility& see, int64_t query, int64_t key) {
   const hn::RebindToSigned<DF> di;

@@ -81,7 +81,7 @@ struct ForwardScratch {
   Carver& carver;
   int64_t head_dim;
   int64_t head_stride = PaddedStride(head_dim);
-  float* queries = carver.Take<float>(head_dim * kStride);  // scaled, transposed
+  float* queries = carver.Take<float>(head_dim * kStride);  // transposed
   // Scores, then probabilities; keys are rows.
   float* scores = carver.Take<float>(kKeyTile * kStride);
   float* keys = carver.Take<float>(kKeyTile * head_stride);
@@ -100,7 +100,7 @@ struct BackwardScratch {
   Carver& carver;
   int64_t head_dim;
   int64_t head_stride = PaddedStride(head_dim);
-  float* queries = carver.Take<float>(kQueryTile * head_stride);  // scaled
+  float* queries = carver.Take<float>(kQueryTile * head_stride);
   float* d_out = carver.Take<float>(kQueryTile * head_stride);
   float* queries_transposed = carver.Take<float>(head_dim * kStride);
   float* d_out_transposed = carver.Take<float>(head_dim * kStride);
@@ -108,6 +108,8 @@ struct BackwardScratch {
   float* values = carver.Take<float>(kKeyTile * head_stride);
   float* d_keys = carver.Take<float>(kKeyTile * head_stride);
   float* d_values = carver.Take<float>(kKeyTile * head_stride);
+  float* key_sums = carver.Take<float>(kKeyTile * head_stride);  // d_keys of several heads
+  float* value_sums = carver.Take<float>(kKeyTile * head_stride);
   float* d_queries = carver.Take<float>(kQueryTile * head_stride);
   float* probabilities = carver.Take<float>(kKeyTile * kStride);
   float* d_scores = carver.Take<float>(kKeyTile * kStride);

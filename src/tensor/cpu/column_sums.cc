@@ -13,36 +13,43 @@ HWY_BEFORE_NAMESPACE();
 namespace tranche::cpu {
 namespace HWY_NAMESPACE {
 
-// Rows are summed by fours into chunks and chunks in order, for accuracy; row by row, because a
-// column by itself would visit a cache line per element.
+// to[j] = Σ over rows [begin, end) in order, a vector of columns at a time: the lines of sixteen
+// rows stay in cache.
+template <typename T>
+void SumRows(const Tensor& matrix, int64_t col, int64_t cols, int64_t begin, int64_t end,
+             float* to) {
+  const T* const from = matrix.Row<T>(begin) + col;
+  ForVectors(cols, [&](int64_t j, auto extent) {
+    VF sum = Load(from + j, extent);
+    const T* at = from + j + matrix.stride;
+    for (int64_t i = begin + 1; i < end; ++i, at += matrix.stride) {
+      sum = hn::Add(sum, Load(at, extent));
+    }
+    Store(sum, to + j, extent);
+  });
+}
+
+// Sixteen rows make a sum, sixteen of these a sum of sums, those add up: for accuracy, and in the
+// order of PyTorch's `sum`.
 template <typename T>
 void ColumnSums(const Tensor& matrix, int64_t col, int64_t cols, float* sums) {
-  constexpr int64_t kChunk = 64;
-  HWY_ALIGN float chunk[kMaxSumCols];
-  for (int64_t row = 0; row < matrix.rows; row += kChunk) {
-    const int64_t end = std::min(matrix.rows, row + kChunk);
-    std::fill(chunk, chunk + cols, 0.0f);
-    int64_t i = row;
-    for (; i + 4 <= end; i += 4) {
-      const T* from = matrix.Row<T>(i) + col;
-      ForVectors(cols, [&](int64_t j, auto extent) {
-        const T* at = from + j;
-        const VF first = hn::Add(Load(at, extent), Load(at + matrix.stride, extent));
-        const VF second =
-            hn::Add(Load(at + 2 * matrix.stride, extent), Load(at + 3 * matrix.stride, extent));
-        Store(hn::Add(Load(chunk + j, extent), hn::Add(first, second)), chunk + j, extent);
-      });
-    }
-    for (; i < end; ++i) {
-      const T* from = matrix.Row<T>(i) + col;
-      ForVectors(cols, [&](int64_t j, auto extent) {
-        Store(hn::Add(Load(chunk + j, extent), Load(from + j, extent)), chunk + j, extent);
-      });
-    }
+  HWY_ALIGN float sixteen[kMaxSumCols], group[kMaxSumCols], total[kMaxSumCols];
+  const auto add = [&](const float* from, float* to) {
     ForVectors(cols, [&](int64_t j, auto extent) {
-      Store(hn::Add(Load(sums + j, extent), Load(chunk + j, extent)), sums + j, extent);
+      Store(hn::Add(Load(to + j, extent), Load(from + j, extent)), to + j, extent);
     });
+  };
+  std::fill(total, total + cols, 0.0f);
+  for (int64_t block = 0; block < matrix.rows; block += kSumRows * kSumRows) {
+    const int64_t block_end = std::min(matrix.rows, block + kSumRows * kSumRows);
+    std::fill(group, group + cols, 0.0f);
+    for (int64_t row = block; row < block_end; row += kSumRows) {
+      SumRows<T>(matrix, col, cols, row, std::min(block_end, row + kSumRows), sixteen);
+      add(sixteen, group);
+    }
+    add(group, total);
   }
+  add(total, sums);
 }
 
 void RunAddColumnSums(const Tensor& matrix, int64_t col, int64_t cols, float* sums) {

@@ -10,6 +10,7 @@ namespace tranche::cpu {
 // sums[j] += Σ over all rows of columns [col, col + cols), cols <= kMaxSumCols. The order of a sum
 // depends on the number of rows alone.
 inline constexpr int64_t kMaxSumCols = 512;
+inline constexpr int64_t kSumRows = 16;  // rows summed in order before their sum is added to others
 void AddColumnSums(const Tensor& matrix, int64_t col, int64_t cols, float* sums);
 
 }  // namespace tranche::cpu

@@ -59,7 +59,7 @@ void MatMul(const MatMulArgs& args, std::byte* scratch, int threads) {
   const int64_t rows = args.c.rows, cols = args.c.cols;
   if (rows == 0 || cols == 0) return;
   const int64_t depth = args.transpose_a ? args.a.rows : args.a.cols;
-  const int64_t blocks = std::max<int64_t>(1, (depth + kDepth - 1) / kDepth);
+  const int64_t blocks = GemmBlocks(args).count();
   const GemmGeometry panels = GemmPanels();
   float* shared = reinterpret_cast<float*>(scratch);
   float* private_scratch = shared + kSharedFloats;

@@ -88,13 +88,11 @@ void InnerRows(int64_t rows, int64_t depth, const float* block, const float* pan
 
 template <typename T>
 void PackB(const MatMulArgs& args, int64_t block, int64_t col, int64_t cols, float* to) {
-  const int64_t k = block * kDepth;
+  const auto [k, depth] = GemmBlocks(args)[block];
   if (args.transpose_b) {
-    PackTransposed<kPanelCols>(args.b.Row<T>(col) + k, args.b.stride, cols,
-                               std::min(kDepth, args.b.cols - k), to);
+    PackTransposed<kPanelCols>(args.b.Row<T>(col) + k, args.b.stride, cols, depth, to);
   } else {
-    PackColumns<kPanelCols>(args.b.Row<T>(k) + col, args.b.stride, cols,
-                            std::min(kDepth, args.b.rows - k), to);
+    PackColumns<kPanelCols>(args.b.Row<T>(k) + col, args.b.stride, cols, depth, to);
   }
 }
 
@@ -104,14 +102,12 @@ void RunPackB(const MatMulArgs& args, int64_t block, int64_t col, int64_t cols, 
 }
 
 template <typename T>
-void PackA(const MatMulArgs& args, int64_t block, int64_t row, int64_t rows, float* to) {
-  const int64_t k = block * kDepth;
+void PackA(const MatMulArgs& args, GemmBlocks::Block block, int64_t row, int64_t rows, float* to) {
+  const auto [k, depth] = block;
   if (args.transpose_a) {
-    PackColumns<kPanelRows>(args.a.Row<T>(k) + row, args.a.stride, rows,
-                            std::min(kDepth, args.a.rows - k), to);
+    PackColumns<kPanelRows>(args.a.Row<T>(k) + row, args.a.stride, rows, depth, to);
   } else {
-    PackTransposed<kPanelRows>(args.a.Row<T>(row) + k, args.a.stride, rows,
-                               std::min(kDepth, args.a.cols - k), to);
+    PackTransposed<kPanelRows>(args.a.Row<T>(row) + k, args.a.stride, rows, depth, to);
   }
 }
 
@@ -161,8 +157,9 @@ HWY_NOINLINE void SumFewRows(const MatMulArgs& args, const GemmTile& tile, int64
   const int64_t next_row = args.transpose_a ? 1 : args.a.stride;
   const T* a = args.a.Row<T>(0) + tile.row * next_row;
   const T* b = args.b.Row<T>(tile.col + col);
-  for (int64_t begin = 0; begin == 0 || begin < depth; begin += kDepth) {
-    const int64_t end = std::min(depth, begin + kDepth);
+  const GemmBlocks blocks(args);
+  for (int64_t block = 0; block < blocks.count(); ++block) {
+    const int64_t begin = blocks[block].begin, end = begin + blocks[block].depth;
     VF left[kRows], right[kRows];
 #pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) left[r] = right[r] = hn::Zero(d);
@@ -204,9 +201,9 @@ HWY_NOINLINE void SumFewRows(const MatMulArgs& args, const GemmTile& tile, int64
 #pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) {
       float* to = sums + r * kPanelCols;
-      hn::StoreU(begin > 0 ? hn::Add(hn::LoadU(d, to), left[r]) : left[r], d, to);
+      hn::StoreU(block > 0 ? hn::Add(hn::LoadU(d, to), left[r]) : left[r], d, to);
       to += kLanes;
-      hn::StoreU(begin > 0 ? hn::Add(hn::LoadU(d, to), right[r]) : right[r], d, to);
+      hn::StoreU(block > 0 ? hn::Add(hn::LoadU(d, to), right[r]) : right[r], d, to);
     }
   }
 }
@@ -241,7 +238,7 @@ template <typename T, typename C>
 void Epilogue(const MatMulArgs& args, const GemmTile& tile, const float* sums) {
   const int64_t cols = tile.cols;
   const T* bias = args.bias.defined() ? args.bias.Row<T>(0) + tile.col : nullptr;
-  HWY_ALIGN float x[kMaxTileCols], slope[kMaxTileCols];
+  HWY_ALIGN float x[kMaxTileCols], input[kMaxTileCols];
   for (int64_t i = tile.row; i < tile.row + tile.rows; ++i, sums += kPanelCols) {
     const float* from = sums;
     for (int64_t j = 0; j < cols; j += kPanelCols, from += tile.rows * kPanelCols) {
@@ -268,11 +265,8 @@ void Epilogue(const MatMulArgs& args, const GemmTile& tile, const float* sums) {
     if (args.derivative != Activation::kNone) {
       const T* from = args.derivative_input.Row<T>(i) + tile.col;
       ForVectors(cols,
-                 [&](int64_t j, auto extent) { Store(Load(from + j, extent), slope + j, extent); });
-      Differentiate(args.derivative, slope, cols);
-      ForVectors(cols, [&](int64_t j, auto extent) {
-        Store(hn::Mul(Load(x + j, extent), Load(slope + j, extent)), x + j, extent);
-      });
+                 [&](int64_t j, auto extent) { Store(Load(from + j, extent), input + j, extent); });
+      Differentiate(args.derivative, input, x, cols);
     }
     if (args.residual.defined()) add(args.residual.Row<T>(i) + tile.col);
     C* c = args.c.Row<C>(i) + tile.col;
@@ -298,19 +292,18 @@ void ComputeTile(const MatMulArgs& args, const GemmTile& tile, float* scratch) {
   float* block_b = block_a + (kMaxTileRows + kMaxPanelRows) * kDepth;
   float* sums = block_b + kMaxPanelCols * kDepth;
   const int64_t panels = (tile.cols + kPanelCols - 1) / kPanelCols;
-  const int64_t depth = args.transpose_a ? args.a.rows : args.a.cols;
-  const int64_t blocks = std::max<int64_t>(1, (depth + kDepth - 1) / kDepth);
+  const GemmBlocks blocks(args);
   int64_t done = 0;  // panels
   while (done < panels &&
          TryFewRows<T>(args, tile, done * kPanelCols, sums + done * kPanelCols * tile.rows))
     ++done;
   // Sums go straight to c where they need no second visit: elsewhere they stay in panels, which lie
   // well in the caches and pages.
-  const bool direct = IsPlain(args) && blocks == 1 && done == 0 && tile.cols % kPanelCols == 0;
-  for (int64_t block = 0; done < panels && block < blocks; ++block) {
-    const int64_t block_depth = std::min(kDepth, depth - block * kDepth);
+  const bool direct =
+      IsPlain(args) && blocks.count() == 1 && done == 0 && tile.cols % kPanelCols == 0;
+  for (int64_t block = 0; done < panels && block < blocks.count(); ++block) {
     const bool add = block > 0 || (direct && args.accumulate);
-    PackA<T>(args, block, tile.row, tile.rows, block_a);
+    PackA<T>(args, blocks[block], tile.row, tile.rows, block_a);
     for (int64_t panel = done; panel < panels; ++panel) {
       const int64_t col = panel * kPanelCols;
       const float *b = block_b, *next = nullptr;
@@ -321,7 +314,7 @@ void ComputeTile(const MatMulArgs& args, const GemmTile& tile, float* scratch) {
         PackB<T>(args, block, tile.col + col, std::min(kPanelCols, tile.cols - col), block_b);
       }
       float* out = direct ? args.c.Row<float>(tile.row) + tile.col + col : sums + col * tile.rows;
-      InnerRows(tile.rows, block_depth, block_a, b, next, add, out,
+      InnerRows(tile.rows, blocks[block].depth, block_a, b, next, add, out,
                 direct ? args.c.stride : kPanelCols);
     }
   }
@@ -353,6 +346,27 @@ HWY_EXPORT(RunPanels);
 HWY_EXPORT(RunPackB);
 HWY_EXPORT(RunComputeTile);
 HWY_EXPORT(RunInstructionSet);
+
+GemmBlocks::GemmBlocks(const MatMulArgs& args) {
+  constexpr int64_t kLine = 16;
+  int64_t end = args.transpose_a ? args.a.rows : args.a.cols;
+  Part* part = parts_;
+  const auto take = [&](int64_t begin) {
+    const int64_t depth = end - begin, blocks = std::max<int64_t>(1, (depth + kDepth - 1) / kDepth);
+    *part++ = {begin, end, blocks, ((depth + blocks - 1) / blocks + kLine - 1) / kLine * kLine};
+    end = begin;
+  };
+  if (args.seams[1] > 0) take(args.seams[1]);
+  if (args.seams[0] > 0) take(args.seams[0]);
+  take(0);
+}
+
+GemmBlocks::Block GemmBlocks::operator[](int64_t block) const {
+  const Part* part = parts_;
+  for (; block >= part->blocks; ++part) block -= part->blocks;
+  const int64_t begin = part->begin + block * part->block_depth;
+  return {begin, std::min(part->block_depth, part->end - begin)};
+}
 
 GemmGeometry GemmPanels() { return HWY_DYNAMIC_DISPATCH(RunPanels)(); }
 

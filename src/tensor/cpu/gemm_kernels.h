@@ -2,8 +2,7 @@
 // and the epilogue. gemm.cc decides how the work is cut; nothing here depends on the cut:
 //   x[i, j] = ((s_0 + s_1) + s_2) + …,   s_p = Σ a[i, k]·b[k, j] over the k of block p, in rising
 //   order,
-// by fused multiply-add from zero, with blocks of kDepth. Panels are padded with zeros to whole
-// vectors.
+// by fused multiply-add from zero. Panels are padded with zeros to whole vectors.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +11,9 @@
 
 namespace tranche::cpu {
 
-inline constexpr int64_t kDepth = 256;  // k per block: a panel of b stays in the first-level cache
+// The most k per block: a panel of b stays in the first-level cache. (MKL has this number too, and
+// sums in this order.)
+inline constexpr int64_t kDepth = 384;
 inline constexpr int64_t kMaxTileRows = 384;
 inline constexpr int64_t kMaxTileCols = 1024;
 inline constexpr int64_t kMaxTileSize = int64_t{3} << 16;  // rows·columns
@@ -23,6 +24,24 @@ inline constexpr int64_t kMaxPanelCols = 64;
 // Of one thread: a block of a, a panel of b, and the tile's sums.
 inline constexpr int64_t kTileScratchFloats =
     (kMaxTileRows + kMaxPanelRows) * kDepth + kMaxPanelCols * kDepth + kMaxTileSize;
+
+// The blocks of k in the order of their sums: each matrix of `seams` in blocks of like size. There
+// is one block at least, which may be empty.
+class GemmBlocks {
+ public:
+  struct Block {
+    int64_t begin, depth;
+  };
+  explicit GemmBlocks(const MatMulArgs& args);
+  int64_t count() const { return parts_[0].blocks + parts_[1].blocks + parts_[2].blocks; }
+  Block operator[](int64_t block) const;
+
+ private:
+  struct Part {
+    int64_t begin = 0, end = 0, blocks = 0, block_depth = 0;
+  };
+  Part parts_[3];
+};
 
 struct GemmGeometry {
   int64_t panel_rows;

@@ -1,5 +1,6 @@
 // Cross entropy, in place: logits become gradients. Two passes over a row that stays in cache: the
-// maximum, then the exponentials and their sum; a third writes the gradient.
+// maximum, then the sum of exponentials; a third writes the gradient, from the logarithm of the
+// probabilities as a library's log-softmax does.
 #include <cmath>
 #include <limits>
 
@@ -47,21 +48,28 @@ float RowMax(const T* x, int64_t cols) {
 }
 
 // Σ exp(x - max): fp32 over 1024 elements at a time, these sums in double, so that the error does
-// not grow with the vocabulary. With `keep` the exponentials replace the logits.
-template <bool kKeep, typename T>
-double SumExp(T* x, int64_t cols, float max) {
+// not grow with the vocabulary. Element i goes into sum i mod 16 whatever the length of vectors;
+// the sixteen are added as a tree.
+template <typename T>
+double SumExp(const T* x, int64_t cols, float max) {
+  constexpr int64_t kSums = 16;
   const DF d;
   const VF shift = hn::Set(d, max);
   double sum = 0;
+  HWY_ALIGN float sums[kSums];
   for (int64_t block = 0; block < cols; block += 1024) {
-    VF partial = hn::Zero(d);
-    T* const from = x + block;
+    const T* const from = x + block;
+    VF partial[kSums / kLanes];
+    for (VF& s : partial) s = hn::Zero(d);
     ForVectors(std::min<int64_t>(1024, cols - block), [&](int64_t i, auto part) HWY_ATTR {
-      const VF e = ExpNonPositive(d, hn::Sub(LoadLogits(from + i, part), shift));
-      partial = hn::Add(partial, e);
-      if constexpr (kKeep) Store(e, from + i, part);
+      VF& s = partial[i / kLanes % (kSums / kLanes)];
+      s = hn::Add(s, ExpNonPositive(d, hn::Sub(LoadLogits(from + i, part), shift)));
     });
-    sum += static_cast<double>(SumLanes(partial));
+    for (int64_t v = 0; v < kSums / kLanes; ++v) hn::Store(partial[v], d, sums + v * kLanes);
+    for (int64_t half = kSums / 2; half > 0; half /= 2) {
+      for (int64_t i = 0; i < half; ++i) sums[i] += sums[i + half];
+    }
+    sum += static_cast<double>(sums[0]);
   }
   return sum;
 }
@@ -71,21 +79,20 @@ double RowLoss(T* x, int32_t label, int64_t cols, bool gradient, float scale) {
   const DF d;
   const float max = RowMax(x, cols);
   const float target = static_cast<float>(x[label]);
-  constexpr bool kKeep = sizeof(T) == sizeof(float);  // bf16 would round the exponentials
-  const double sum = gradient && kKeep ? SumExp<true>(x, cols, max) : SumExp<false>(x, cols, max);
+  const double log_sum = std::log(SumExp(x, cols, max));
   if (gradient) {
-    const VF factor = hn::Set(d, static_cast<float>(static_cast<double>(scale) / sum));
-    const VF shift = hn::Set(d, max);
+    const VF shift = hn::Set(d, max), norm = hn::Set(d, static_cast<float>(log_sum));
+    const VF factor = hn::Set(d, scale);
+    const auto probability = [&](VF logit) HWY_ATTR {
+      return ExpNonPositive(d, hn::Sub(hn::Sub(logit, shift), norm));
+    };
+    const VF of_target = probability(hn::Set(d, target));
     ForVectors(cols, [&](int64_t i, auto part) HWY_ATTR {
-      VF e = Load(x + i, part);
-      if constexpr (!kKeep) e = ExpNonPositive(d, hn::Sub(e, shift));
-      Store(hn::Mul(e, factor), x + i, part);
+      Store(hn::Mul(probability(Load(x + i, part)), factor), x + i, part);
     });
-    const double probability =
-        std::exp(static_cast<double>(target) - static_cast<double>(max)) / sum;
-    x[label] = static_cast<T>(static_cast<float>((probability - 1.0) * static_cast<double>(scale)));
+    x[label] = static_cast<T>(hn::GetLane(hn::MulSub(of_target, factor, factor)));
   }
-  return std::log(sum) + (static_cast<double>(max) - static_cast<double>(target));
+  return log_sum + (static_cast<double>(max) - static_cast<double>(target));
 }
 
 void RowLosses(const Tensor& logits, const Tensor& labels, bool gradient, float scale,

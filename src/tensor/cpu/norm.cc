@@ -13,6 +13,7 @@
 
 #include "base/check.h"
 #include "hwy/highway.h"
+#include "tensor/cpu/column_sums.h"
 #include "tensor/cpu/kernels.h"
 #include "tensor/cpu/parallel.h"
 #include "tensor/cpu/vector-inl.h"
@@ -135,16 +136,41 @@ void NormRows(const NormArgs& args, const Tensor& x, const Tensor& y, const Tens
   }
 }
 
-// Also adds the chunk's share of the weight gradients to d_weight and d_bias [D] of fp32 (d_bias
-// may be null).
+// A chunk's share of the gradients of weight and bias, [D] of fp32 each. kSumRows terms make a sum
+// of their own, which is added to the others': for accuracy, and in the order of PyTorch's `sum`.
+struct WeightSums {
+  WeightSums(float* memory, int64_t cols) : sums(memory), part(memory + 2 * cols), cols(cols) {
+    std::memset(memory, 0, static_cast<size_t>(4 * cols) * sizeof(float));
+  }
+  void AddPart() {
+    ForVectors(2 * cols, [&](int64_t i, auto extent) {
+      Store(hn::Add(Load(sums + i, extent), Load(part + i, extent)), sums + i, extent);
+      Store(hn::Zero(DF()), part + i, extent);
+    });
+    terms = 0;
+  }
+  void AfterTerm() {
+    if (++terms == kSumRows) AddPart();
+  }
+
+  float* const sums;  // weight [D], bias [D]
+  float* const part;  // of the current terms
+  const int64_t cols;
+  int64_t terms = 0;
+};
+
 template <typename T>
 void NormBackwardRows(const NormArgs& args, const Tensor& d_y, const Tensor& x,
                       const Tensor& statistics, const Tensor& d_x, const Tensor& residual,
-                      int64_t begin, int64_t end, float* d_weight, float* d_bias) {
+                      int64_t begin, int64_t end, float* sums) {
   const DF d;
   const int64_t width = x.cols / args.groups;
   const bool layer_norm = args.kind == NormKind::kLayerNorm;
+  const bool with_bias = args.bias.defined();
   const T* weight = args.weight.Row<T>(0);
+  WeightSums weight_sums(sums, width);
+  float* const d_weight = weight_sums.part;
+  float* const d_bias = d_weight + width;
   for (int64_t row = begin; row < end; ++row) {
     for (int64_t group = 0; group < args.groups; ++group) {
       const int64_t at = group * width;
@@ -164,9 +190,13 @@ void NormBackwardRows(const NormArgs& args, const Tensor& d_y, const Tensor& x,
           sum = hn::Add(sum, g);
           product = hn::MulAdd(g, hat, product);
         }
-        Store(hn::MulAdd(dy, hat, Load(d_weight + i, extent)), d_weight + i, extent);
-        if (d_bias != nullptr) Store(hn::Add(dy, Load(d_bias + i, extent)), d_bias + i, extent);
+        const VF so_far = Load(d_weight + i, extent);
+        // Rounded as a library's derivatives are: RMS norms are written out there.
+        Store(layer_norm ? hn::MulAdd(dy, hat, so_far) : hn::Add(hn::Mul(dy, hat), so_far),
+              d_weight + i, extent);
+        if (with_bias) Store(hn::Add(dy, Load(d_bias + i, extent)), d_bias + i, extent);
       });
+      if (!layer_norm) weight_sums.AfterTerm();
       if (!layer_norm) {
         // Rounded where a library's derivatives of x · (mean(x²) + eps)^-½ round: of the sums of
         // such gradients some are nearly zero.
@@ -196,6 +226,7 @@ void NormBackwardRows(const NormArgs& args, const Tensor& d_y, const Tensor& x,
       });
     }
   }
+  weight_sums.AddPart();
 }
 
 void RunNorm(const NormArgs& args, const Tensor& x, const Tensor& y, const Tensor& statistics,
@@ -206,11 +237,10 @@ void RunNorm(const NormArgs& args, const Tensor& x, const Tensor& y, const Tenso
 
 void RunNormBackward(const NormArgs& args, const Tensor& d_y, const Tensor& x,
                      const Tensor& statistics, const Tensor& d_x, const Tensor& residual,
-                     int64_t begin, int64_t end, float* d_weight, float* d_bias) {
-  x.dtype == DType::kFloat32 ? NormBackwardRows<float>(args, d_y, x, statistics, d_x, residual,
-                                                       begin, end, d_weight, d_bias)
-                             : NormBackwardRows<BFloat16>(args, d_y, x, statistics, d_x, residual,
-                                                          begin, end, d_weight, d_bias);
+                     int64_t begin, int64_t end, float* sums) {
+  x.dtype == DType::kFloat32
+      ? NormBackwardRows<float>(args, d_y, x, statistics, d_x, residual, begin, end, sums)
+      : NormBackwardRows<BFloat16>(args, d_y, x, statistics, d_x, residual, begin, end, sums);
 }
 
 // NOLINTNEXTLINE(google-readability-namespace-comments)
@@ -225,15 +255,15 @@ namespace {
 HWY_EXPORT(RunNorm);
 HWY_EXPORT(RunNormBackward);
 
-// Partial sums of the weight gradients: a (weight, bias) pair of rows per chunk of rows. The number
-// of chunks is a function of the width alone, so that it does not depend on threads and the scratch
-// has one size for all widths.
+// Partial sums of the weight gradients: two (weight, bias) pairs of rows per chunk of rows. The
+// number of chunks is a function of the width alone, so that it does not depend on threads and the
+// scratch has one size for all widths.
 constexpr int64_t kPartialFloats = int64_t{1} << 19;
 constexpr int64_t kMaxChunks = 64;
 
 int64_t PartialChunks(int64_t width) {
-  TRANCHE_CHECK_LE(2 * width, kPartialFloats);
-  return std::min(kMaxChunks, kPartialFloats / (2 * width));
+  TRANCHE_CHECK_LE(4 * width, kPartialFloats);
+  return std::min(kMaxChunks, kPartialFloats / (4 * width));
 }
 
 }  // namespace
@@ -253,21 +283,20 @@ void NormBackward(const NormArgs& args, Tensor d_y, Tensor x, Tensor statistics,
                   int threads) {
   if (x.rows == 0) return;
   const int64_t width = x.cols / args.groups;
-  const int64_t rows_per_chunk =
+  const int64_t chunk_rows =
       std::max(RowGrain(x.cols), (x.rows + PartialChunks(width) - 1) / PartialChunks(width));
+  const int64_t rows_per_chunk = (chunk_rows + kSumRows - 1) / kSumRows * kSumRows;
   float* partials = reinterpret_cast<float*>(scratch);
   ParallelFor(x.rows, rows_per_chunk, threads, [&](int64_t begin, int64_t end) {
-    float* mine = partials + begin / rows_per_chunk * 2 * width;
-    std::memset(mine, 0, static_cast<size_t>(2 * width) * sizeof(float));
     HWY_DYNAMIC_DISPATCH(RunNormBackward)
-    (args, d_y, x, statistics, d_x, residual, begin, end, mine,
-     d_bias.defined() ? mine + width : nullptr);
+    (args, d_y, x, statistics, d_x, residual, begin, end,
+     partials + begin / rows_per_chunk * 4 * width);
   });
   const int64_t chunks = (x.rows + rows_per_chunk - 1) / rows_per_chunk;
   const auto add = [&](float* total, const float* first) {
     ParallelFor(width, 256, threads, [&](int64_t begin, int64_t end) {
       for (int64_t chunk = 0; chunk < chunks; ++chunk) {
-        for (int64_t i = begin; i < end; ++i) total[i] += first[chunk * 2 * width + i];
+        for (int64_t i = begin; i < end; ++i) total[i] += first[chunk * 4 * width + i];
       }
     });
   };

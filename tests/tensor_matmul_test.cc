@@ -210,7 +210,7 @@ TEST_P(MatMulTest, RowHasTheSameBitsAloneInAFewAndInAll) {
 // that lie beside it.
 TEST_P(MatMulTest, SeamsSumEachMatrixAloneAndAddFromTheLast) {
   const auto [dtype, transpose_a, transpose_b] = GetParam();
-  constexpr int64_t kDepth = 1000, kFirst = 500, kSecond = 617;
+  constexpr int64_t kDepth = 1000, kFirst = 300, kSecond = 617;
   for (const int64_t m : {2, 40}) {
     device().Clear();
     const Matrix a =

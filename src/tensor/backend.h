@@ -66,7 +66,7 @@ struct MatMulArgs {
   bool transpose_b = false;
   bool accumulate = false;
   // Where b is matrices below each other (a: beside each other): the k at which the second and the
-  // third begin, 0 for none. Each product is summed alone; the sums are added from the last to the
+  // third begin, 0 for none. No block of a sum spans them, and the blocks of the last matrix come
   // first, as a gradient flows back through them.
   std::array<int64_t, 2> seams = {0, 0};
   Tensor bias;  // [1, N], T

@@ -26,7 +26,7 @@ struct NamedLoader {
 };
 
 struct RunSetup {
-  Recipe recipe;  // its micro_batch_size is never 0
+  Recipe recipe;                       // its micro_batch_size is never 0
   int ranks = 1;                       // that train together
   int replicas = 1;                    // groups of ranks that each shard one copy
   nlohmann::ordered_json config_json;  // what an export's config.json is made from

@@ -2,9 +2,7 @@
 // clipping, AdamW) on random tokens, for comparison with other trainers in one interleaved run.
 #include <sys/resource.h>
 
-#include <algorithm>
-#include <array>
-#include <chrono>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,20 +10,17 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/file.h"
-#include "base/rng.h"
 #include "base/status.h"
 #include "base/text.h"
 #include "nlohmann/json.hpp"
 #include "trainer/bundled_recipes.h"
 #include "trainer/cli.h"
-#include "trainer/exit_codes.h"
 #include "trainer/matmul_peak.h"
 #include "trainer/rehearsal.h"
 #include "trainer/step_times.h"
 #include "trainer/verbs/on_ranks.h"
-#include "trainer/world.h"
 #include "trainer/verbs/verbs.h"
-#include "trainer/weights.h"
+#include "trainer/world.h"
 
 namespace tranche {
 namespace {
@@ -130,10 +125,8 @@ absl::Status Train(const Arguments& arguments, World& world) {
 }
 
 int Run(const Arguments& arguments) {
-  return RunOnRanks(BenchTrainVerb(), arguments, [&](World& world) -> absl::StatusOr<int> {
-    TRANCHE_RETURN_IF_ERROR(Train(arguments, world));
-    return kExitDone;
-  });
+  return RunOnRanks(BenchTrainVerb(), arguments,
+                    [&](World& world) { return Train(arguments, world); });
 }
 
 }  // namespace

@@ -8,8 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/file.h"
 #include "base/status.h"
-#include "launch/local.h"
-#include "trainer/exit_codes.h"
+#include "trainer/verbs/on_ranks.h"
 #include "trainer/verbs/verbs.h"
 
 namespace tranche {
@@ -33,30 +32,22 @@ absl::StatusOr<int> LaunchTraining(const Recipe& recipe, const Arguments& argume
     return absl::InvalidArgumentError(
         "tranche launch: how many ranks? Give -n RANKS, or launch.ranks in the recipe");
   }
-  LocalLaunch launch;
   TRANCHE_ASSIGN_OR_RETURN(
       const int64_t ranks,
       arguments.GetInt("ranks", recipe.launch.ranks.value_or(1), 1, LaunchRecipe::kMostRanks));
-  launch.ranks = static_cast<int>(ranks);
+  LocalLaunch launch = RankLaunch(ranks);
   launch.bind = recipe.launch.bind == "core";
   if (arguments.Has("bind")) {
     TRANCHE_ASSIGN_OR_RETURN(launch.bind,
                              arguments.GetOneOf<bool>("bind", {{"core", true}, {"none", false}}));
   }
   launch.oversubscribe = recipe.launch.oversubscribe || arguments.Has("oversubscribe");
-  launch.stopped_code = kExitStopped;
-  launch.peer_failed_code = kExitPeerFailed;
   launch.log_directory = arguments.Get("log-dir");
   if (launch.log_directory.empty() && !arguments.Has("dry-run")) {
     launch.log_directory = LogDirectory(recipe);
   }
   launch.arguments = {"train", arguments.positionals()[0]};
-  for (const Flag& flag : TrainVerb().flags) {
-    for (const std::string& value : arguments.GetAll(flag.name)) {
-      launch.arguments.push_back(absl::StrCat("--", flag.name));
-      if (!flag.value.empty()) absl::StrAppend(&launch.arguments.back(), "=", value);
-    }
-  }
+  PassOn(TrainVerb().flags, arguments, &launch.arguments);
   return LaunchLocal(launch);
 }
 

@@ -3,8 +3,11 @@
 #pragma once
 
 #include <functional>
+#include <string>
+#include <vector>
 
-#include "absl/status/statusor.h"
+#include "absl/status/status.h"
+#include "launch/local.h"
 #include "trainer/cli.h"
 #include "trainer/world.h"
 
@@ -13,9 +16,15 @@ namespace tranche {
 // --ranks (also -n) and --oversubscribe, for the verb's list of flags.
 std::vector<Flag> RankFlags();
 
+// What ranks of this program are started with, but for what their verb decides.
+LocalLaunch RankLaunch(int64_t ranks);
+// Adds those of `flags` that were given, as they were given.
+void PassOn(const std::vector<Flag>& flags, const Arguments& arguments,
+            std::vector<std::string>* words);
+
 // With --ranks: starts them and returns their exit code. Without: does `work` in this process's
 // world (RunInWorld).
 int RunOnRanks(const Verb& verb, const Arguments& arguments,
-               const std::function<absl::StatusOr<int>(World&)>& work);
+               const std::function<absl::Status(World&)>& work);
 
 }  // namespace tranche

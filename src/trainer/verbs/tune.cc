@@ -8,7 +8,6 @@
 #include "base/status.h"
 #include "base/units.h"
 #include "trainer/cli.h"
-#include "trainer/exit_codes.h"
 #include "trainer/recipe.h"
 #include "trainer/step_times.h"
 #include "trainer/tuning.h"
@@ -88,10 +87,8 @@ absl::Status TuneRanks(const Arguments& arguments, World& world) {
 }
 
 int Tune(const Arguments& arguments) {
-  return RunOnRanks(TuneVerb(), arguments, [&](World& world) -> absl::StatusOr<int> {
-    TRANCHE_RETURN_IF_ERROR(TuneRanks(arguments, world));
-    return kExitDone;
-  });
+  return RunOnRanks(TuneVerb(), arguments,
+                    [&](World& world) { return TuneRanks(arguments, world); });
 }
 
 }  // namespace

@@ -23,3 +23,8 @@ function(tranche_floor name)
   target_include_directories(tranche_${name} PUBLIC ${root})
   target_link_libraries(tranche_${name} PUBLIC ${F_BELOW} ${F_LIBS} PRIVATE tranche_flags)
 endfunction()
+
+# tranche_vector_code(FLOOR): its Highway code is compiled for the instruction sets that the house chooses among at run time.
+function(tranche_vector_code name)
+  target_compile_definitions(tranche_${name} PRIVATE HWY_DISABLED_TARGETS=\(HWY_SSSE3|HWY_SSE4|HWY_AVX3_DL\))
+endfunction()

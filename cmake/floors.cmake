@@ -25,6 +25,11 @@ function(tranche_floor name)
 endfunction()
 
 # tranche_vector_code(FLOOR): its Highway code is compiled for the instruction sets that the house chooses among at run time.
+# Under the sanitizers, which take minutes to compile each, AVX-512 is left out.
 function(tranche_vector_code name)
-  target_compile_definitions(tranche_${name} PRIVATE HWY_DISABLED_TARGETS=\(HWY_SSSE3|HWY_SSE4|HWY_AVX3_DL\))
+  set(left_out HWY_SSSE3|HWY_SSE4|HWY_AVX3_DL)
+  if(TRANCHE_SANITIZE)
+    string(APPEND left_out |HWY_AVX3)
+  endif()
+  target_compile_definitions(tranche_${name} PRIVATE HWY_DISABLED_TARGETS=\(${left_out}\))
 endfunction()

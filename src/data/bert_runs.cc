@@ -14,7 +14,7 @@ std::array<Kind, 256> MakeKinds() {
   for (uint32_t c = 0; c < 128; ++c) {
     if (BertClasses()[c] & kBertPunctuation) kinds[c] = kMark;
   }
-  for (const char c : {' ', '\t', '\n', '\r'}) kinds[static_cast<size_t>(c)] = kBlank;
+  for (const unsigned char c : {' ', '\t', '\n', '\r'}) kinds[c] = kBlank;
   for (uint32_t c = 0x800; c < 0x110000; ++c) {
     if (!(BertClasses()[c] & kBertIdeograph)) continue;
     kinds[c < 0x10000 ? 0xE0 | c >> 12 : 0xF0 | c >> 18] = kMayBeIdeograph;

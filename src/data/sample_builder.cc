@@ -124,7 +124,7 @@ absl::Status SampleBuilder::AddCausal(const std::vector<Part>& parts, MicroBatch
     // Next document whose end may be a label; the labels are the tokens (begin, begin + count].
     int64_t document = options_.eod_loss ? 0 : source.DocumentAt(begin);
     for (int32_t i = 0; i < count; ++i) {
-      const int32_t label = batch->input_ids[static_cast<size_t>(row + i + 1)];
+      const int32_t label = batch->input_ids[static_cast<size_t>(row) + static_cast<size_t>(i) + 1];
       if (!options_.eod_loss) {
         const int64_t token = begin + i + 1;
         while (source.FirstToken(document + 1) <= token) ++document;

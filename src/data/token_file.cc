@@ -328,7 +328,8 @@ absl::Status TokenFile::Read(int64_t begin, absl::Span<int32_t> out, int64_t lim
     const int64_t bad = FirstBadId<T>(ids, begin, begin + count, limit);
     if (bad < begin + count) return IdError(bad, static_cast<int64_t>(Load<T>(ids, bad)), limit);
     for (int64_t i = 0; i < count; ++i)
-      out[static_cast<size_t>(i)] = static_cast<int32_t>(Load<T>(ids, begin + i));
+      out[static_cast<size_t>(i)] =
+          static_cast<int32_t>(static_cast<std::make_unsigned_t<T>>(Load<T>(ids, begin + i)));
     return absl::OkStatus();
   });
 }

@@ -8,8 +8,8 @@ namespace tranche {
 
 void Vocabulary::Set(std::string token, int32_t id) {
   if (static_cast<size_t>(id) >= tokens_.size()) tokens_.resize(id + 1);
-  tokens_[id] = token;
-  ids_[std::move(token)] = id;
+  ids_[token] = id;
+  tokens_[id] = std::move(token);
 }
 
 const std::string& Vocabulary::Token(int32_t id) const {

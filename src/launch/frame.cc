@@ -55,7 +55,7 @@ std::string FrameReader::Bytes(uint32_t limit) {
     ok_ = false;
     return "";
   }
-  const std::string bytes(rest_.substr(0, size));
+  std::string bytes(rest_.substr(0, size));
   rest_.remove_prefix(size);
   return bytes;
 }

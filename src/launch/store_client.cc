@@ -223,8 +223,9 @@ StoreClient::Result StoreClient::Gather(FrameKind kind, absl::string_view name,
   std::unique_lock<std::mutex> lock(mutex_);
   if (!failure_.ok()) return failure_;
   TRANCHE_CHECK(name.size() <= kMaxTextBytes && mine.size() <= kMaxBlobBytes) << name;
-  const auto [waiting, is_new] = waiting_.try_emplace(std::string(name));
-  TRANCHE_CHECK(is_new) << "two exchanges \"" << name << "\" at once";
+  const auto inserted = waiting_.try_emplace(std::string(name));
+  const auto waiting = inserted.first;
+  TRANCHE_CHECK(inserted.second) << "two exchanges \"" << name << "\" at once";
   Send(FrameWriter(kind)
            .Bytes(name)
            .Number(static_cast<uint32_t>(timeout_seconds * 1e3))

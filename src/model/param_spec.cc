@@ -195,7 +195,7 @@ class Builder {
     const std::string own = absl::StrCat("layers.", layer, ".");
     const std::string hf = absl::StrCat(names_.layer, layer, ".");
     const auto prefixed = [&](std::vector<std::string> names) {
-      for (std::string& name : names) name = hf + name;
+      for (std::string& name : names) name.insert(0, hf);
       return names;
     };
     const int64_t hidden = config_.hidden_size, head_dim = config_.head_dim;

@@ -112,8 +112,9 @@ Tensor Arena::Allocate(absl::string_view name, MemoryKind kind, DType dtype, int
   TRANCHE_CHECK_LE(used_ + bytes, capacity_)
       << "allocation of " << std::string(name) << " beyond the plan";
   entries_.push_back({std::string(name), kind, used_, bytes});
-  std::byte* address =
-      base_ != nullptr ? base_ + used_ : reinterpret_cast<std::byte*>(kRehearsalBase) + used_;
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): an address that nothing reads
+  std::byte* base = base_ != nullptr ? base_ : reinterpret_cast<std::byte*>(kRehearsalBase);
+  std::byte* address = base + used_;
   used_ += bytes;
   peak_ = std::max(peak_, used_);
   return MakeTensor(address, dtype, rows, cols);

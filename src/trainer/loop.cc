@@ -165,7 +165,7 @@ absl::Status TrainLoop::EnqueueStep(int64_t step) {
     TRANCHE_RETURN_IF_ERROR(Drain());
     report.outcome = StepReport::Outcome::kNoTargets;
     ++state_.no_target_steps;
-    Report(std::move(report));
+    Report(report);
     return absl::OkStatus();
   }
   if (parts_.trace != nullptr) parts_.trace->Begin(step);
@@ -185,7 +185,7 @@ absl::Status TrainLoop::EnqueueStep(int64_t step) {
   if (parts_.trace != nullptr) parts_.trace->End(step);
   report.data_seconds = data_seconds;
   TRANCHE_RETURN_IF_ERROR(Drain());
-  pending_ = std::move(next);
+  pending_ = next;
   return absl::OkStatus();
 }
 

@@ -35,14 +35,14 @@ void DropOverridden(TomlValue* root, absl::string_view section,
   if (table == nullptr) return;
   auto& entries = table->entries;
   const auto is_one = [&](const auto& entry) {
-    return absl::c_linear_search(alternatives, entry.first);
+    return absl::c_linear_search(alternatives, entry.key);
   };
   if (!absl::c_any_of(entries,
-                      [&](const auto& entry) { return is_one(entry) && entry.second.line == 0; }))
+                      [&](const auto& entry) { return is_one(entry) && entry.value.line == 0; }))
     return;
   entries.erase(
       std::remove_if(entries.begin(), entries.end(),
-                     [&](const auto& entry) { return is_one(entry) && entry.second.line != 0; }),
+                     [&](const auto& entry) { return is_one(entry) && entry.value.line != 0; }),
       entries.end());
 }
 

@@ -103,7 +103,7 @@ absl::Status Convert(const toml::node& node, const std::string& source, int line
                        [&](const auto& a, const auto& b) { return place(a) < place(b); });
       out->kind = Kind::kTable;
       for (const auto& [key, value] : entries) {
-        TomlValue& entry = out->entries.emplace_back(std::string(key->str()), TomlValue()).second;
+        TomlValue& entry = out->entries.emplace_back(TomlEntry{std::string(key->str()), {}}).value;
         const int own_line = static_cast<int>(key->source().begin.line);
         const int key_line = own_line > 0 ? own_line : line;
         TRANCHE_RETURN_IF_ERROR(Convert(*value, source, key_line, depth + 1, &entry));
@@ -130,10 +130,9 @@ void MarkAsSet(TomlValue* value) {
 TomlValue ParseSetValue(absl::string_view typed) {
   TomlValue value;
   const auto parsed = ParseToml(absl::StrCat("v = ", typed, "\n"), "--set");
-  const bool is_toml =
-      parsed.ok() && parsed->entries.size() == 1 && parsed->entries[0].first == "v";
+  const bool is_toml = parsed.ok() && parsed->entries.size() == 1 && parsed->entries[0].key == "v";
   if (is_toml) {
-    value = parsed->entries[0].second;
+    value = parsed->entries[0].value;
   } else {
     value.kind = Kind::kString;
     value.text = std::string(typed);
@@ -244,8 +243,8 @@ absl::Status ApplySet(absl::string_view assignment, TomlValue* root) {
   for (size_t i = 0; i + 1 < keys.size(); ++i) {
     TomlValue* next = table->Find(keys[i]);
     if (next == nullptr) {
-      table->entries.emplace_back(keys[i], TomlValue());
-      next = &table->entries.back().second;
+      table->entries.push_back({keys[i], {}});
+      next = &table->entries.back().value;
       next->where = "--set";
     }
     if (next->kind != Kind::kTable) {
@@ -259,7 +258,7 @@ absl::Status ApplySet(absl::string_view assignment, TomlValue* root) {
   if (TomlValue* old = table->Find(keys.back())) {
     *old = std::move(value);
   } else {
-    table->entries.emplace_back(keys.back(), std::move(value));
+    table->entries.push_back({keys.back(), std::move(value)});
   }
   return absl::OkStatus();
 }

@@ -13,6 +13,8 @@
 
 namespace tranche {
 
+struct TomlEntry;
+
 struct TomlValue {
   enum class Kind { kString, kInteger, kFloat, kBool, kDate, kArray, kTable };
   Kind kind = Kind::kTable;
@@ -21,13 +23,18 @@ struct TomlValue {
   double number = 0;    // of a float; of an integer as well
   bool flag = false;    // of a bool
   std::string typed;    // from --set only: the words as typed, for fields that hold strings
-  std::vector<TomlValue> items;                            // of an array
-  std::vector<std::pair<std::string, TomlValue>> entries;  // of a table
-  std::string where;                                       // "recipe.toml:12" or "--set"
-  int line = 0;                                            // 0 for --set
+  std::vector<TomlValue> items;    // of an array
+  std::vector<TomlEntry> entries;  // of a table
+  std::string where;               // "recipe.toml:12" or "--set"
+  int line = 0;                    // 0 for --set
 
   const TomlValue* Find(absl::string_view key) const;
   TomlValue* Find(absl::string_view key);
+};
+
+struct TomlEntry {
+  std::string key;
+  TomlValue value;
 };
 
 // "a string", "a whole number", … for messages.

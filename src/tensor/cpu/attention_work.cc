@@ -74,8 +74,8 @@ WorkList::Item WorkList::At(int64_t index) const {
 AttentionScratch::AttentionScratch(Carver& carver, int64_t segments, int64_t tokens, int64_t heads,
                                    int64_t head_dim, DType dtype, int team) {
   Carver forward(nullptr), backward(nullptr);
-  ForwardScratch{forward, head_dim};
-  BackwardScratch{backward, head_dim};
+  static_cast<void>(ForwardScratch{forward, head_dim});
+  static_cast<void>(BackwardScratch{backward, head_dim});
   thread_bytes = std::max(forward.used(), backward.used());
   item_offsets = carver.Take<int64_t>(segments + 1);
   delta = carver.Take<float>(tokens * heads);

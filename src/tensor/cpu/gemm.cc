@@ -36,14 +36,13 @@ Cut ChooseTiles(int64_t rows, int64_t cols, int64_t max_rows, int64_t tiles_want
   };
   while (tiles() < tiles_wanted) {
     // Halve the longer side, measured in panels' worth of reuse.
-    if (cut.tile_cols >= cut.tile_rows && cut.tile_cols > 2 * panels.panel_cols) {
-      cut.tile_cols = RoundUp(cut.tile_cols / 2, panels.panel_cols);
-    } else if (cut.tile_rows > 4 * panels.panel_rows) {
-      cut.tile_rows = RoundUp(cut.tile_rows / 2, panels.panel_rows);
-    } else if (cut.tile_cols > 2 * panels.panel_cols) {
+    const bool wide = cut.tile_cols > 2 * panels.panel_cols;
+    const bool tall = cut.tile_rows > 4 * panels.panel_rows;
+    if (!wide && !tall) break;
+    if (wide && (cut.tile_cols >= cut.tile_rows || !tall)) {
       cut.tile_cols = RoundUp(cut.tile_cols / 2, panels.panel_cols);
     } else {
-      break;
+      cut.tile_rows = RoundUp(cut.tile_rows / 2, panels.panel_rows);
     }
   }
   return cut;

@@ -71,7 +71,7 @@ absl::Status CopyTo(const BundledRecipe& recipe, const std::string& path) {
   }
   if (std::fwrite(recipe.text.data(), 1, recipe.text.size(), file.get()) != recipe.text.size() ||
       std::fflush(file.get()) != 0) {
-    const absl::Status status = ErrnoStatus(path, "cannot write");
+    absl::Status status = ErrnoStatus(path, "cannot write");
     std::remove(path.c_str());
     return status;
   }

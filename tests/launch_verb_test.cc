@@ -1,4 +1,6 @@
-// `tranche launch`: what it refuses before any rank is started, and what it hands to the ranks.
+// Verbs that start ranks. `launch`: what it refuses before any rank is started, and what it hands
+// to the ranks. `tune` and `bench collectives`: what they measure is there, and one rank is
+// refused.
 #include <cstdlib>
 
 #include "gmock/gmock.h"
@@ -96,6 +98,46 @@ TEST(LaunchVerb, ADryRunOfTheRanksWritesNothing) {
   EXPECT_THAT(result.output, HasSubstr("2 ranks on this host"));
   EXPECT_THAT(result.output, HasSubstr("memory"));  // rank 0's plan
   ExpectNothingWritten(run);
+}
+
+int Count(const std::string& text, const std::string& word) {
+  int count = 0;
+  for (size_t at = text.find(word); at != std::string::npos; at = text.find(word, at + 1)) ++count;
+  return count;
+}
+
+TEST(TuneVerb, MeasuresEverySizeAndChoosesOne) {
+  const SmallRun run(/*steps=*/12, /*hidden=*/256);
+  const Result result =
+      run.Call({"tune", run.recipe_path(), "-n", "2", "--oversubscribe", "--steps", "1"});
+  ASSERT_EQ(result.code, 0) << result.output;
+  EXPECT_THAT(result.output, HasSubstr("2 ranks, ZeRO stage"));
+  const std::string head = "exposed\n";
+  const size_t table = result.output.find(head) + head.size();
+  const std::string rows = result.output.substr(table, result.output.find("\n\n", table) - table);
+  EXPECT_GE(Count(rows, "\n"), 2) << result.output;
+  EXPECT_EQ(Count(rows, " ms"), 3 * (Count(rows, "\n") + 1))
+      << rows;  // predicted, measured, exposed
+  EXPECT_EQ(Count(rows, "<- chosen"), 1) << rows;
+}
+
+TEST(BenchCollectivesVerb, ShowsTheBandwidthOfEverySize) {
+  const SmallRun run;
+  const Result result = run.Call({"bench", "collectives", "-n", "3", "--oversubscribe", "--sizes",
+                                  "64KiB,300KiB", "--repeats", "2"});
+  ASSERT_EQ(result.code, 0) << result.output;
+  EXPECT_EQ(Count(result.output, " GB/s"), 4) << result.output;
+  for (const char* bytes : {" 65532 ", " 307200 "}) EXPECT_THAT(result.output, HasSubstr(bytes));
+}
+
+TEST(VerbsOnRanks, RefuseOne) {
+  const SmallRun run;
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"bench", "collectives"}, {"tune", run.recipe_path()}}) {
+    const Result result = run.Call(words);
+    EXPECT_EQ(result.code, 2) << result.output;
+    EXPECT_THAT(result.output, HasSubstr("-n "));
+  }
 }
 
 }  // namespace

@@ -16,7 +16,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/file.h"
-#include "zero/folder_exchange.h"
+#include "folder_exchange.h"
 #include "zero/transport.h"
 
 namespace tranche {

@@ -120,20 +120,27 @@ absl::StatusOr<CommGroups> World::Connect(Backend& backend, int replicas) {
   TRANCHE_CHECK(comms_.empty()) << "connected twice";
   CommGroups groups;
   if (size() == 1) return groups;
-  TRANCHE_ASSIGN_OR_RETURN(groups.world, ConnectGroup(backend, "world", 0, 1, size()));
+  const auto connect = [&](const std::string& name, int first, int stride,
+                           int size) -> absl::StatusOr<Comm*> {
+    TRANCHE_ASSIGN_OR_RETURN(Transport * transport, ConnectGroup(name, first, stride, size));
+    return comms_.emplace_back(std::make_unique<Comm>(backend, *transport)).get();
+  };
+  TRANCHE_ASSIGN_OR_RETURN(groups.world, connect("world", 0, 1, size()));
   groups.shards = groups.world;
   if (replicas == 1) return groups;
   const int shards = size() / replicas;
   TRANCHE_CHECK(shards * replicas == size() && shards > 1) << size() << " / " << replicas;
-  TRANCHE_ASSIGN_OR_RETURN(groups.shards, ConnectGroup(backend, "shards", rank() / shards * shards,
-                                                       /*stride=*/1, shards));
-  TRANCHE_ASSIGN_OR_RETURN(groups.replicas, ConnectGroup(backend, "replicas", rank() % shards,
-                                                         /*stride=*/shards, replicas));
+  TRANCHE_ASSIGN_OR_RETURN(groups.shards,
+                           connect("shards", rank() / shards * shards, /*stride=*/1, shards));
+  TRANCHE_ASSIGN_OR_RETURN(groups.replicas,
+                           connect("replicas", rank() % shards, /*stride=*/shards, replicas));
   return groups;
 }
 
-absl::StatusOr<Comm*> World::ConnectGroup(Backend& backend, const std::string& name, int first,
-                                          int stride, int size) {
+absl::StatusOr<Transport*> World::ConnectTransport() { return ConnectGroup("world", 0, 1, size()); }
+
+absl::StatusOr<Transport*> World::ConnectGroup(const std::string& name, int first, int stride,
+                                               int size) {
   // All ranks exchange at once; each takes what its group gave.
   const BlobExchange exchange =
       [&](absl::string_view what,
@@ -151,9 +158,7 @@ absl::StatusOr<Comm*> World::ConnectGroup(Backend& backend, const std::string& n
                                               {.timeout_seconds = kCollectiveSeconds}));
   const std::lock_guard<std::mutex> lock(mutex_);
   if (!failure_.ok()) return failure_;
-  comms_.push_back(std::make_unique<Comm>(backend, *transport));
-  transports_.push_back(std::move(transport));
-  return comms_.back().get();
+  return transports_.emplace_back(std::move(transport)).get();
 }
 
 absl::Status World::Leave(const absl::Status& outcome) {

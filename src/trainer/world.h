@@ -54,6 +54,8 @@ class World {
   // The collectives of all ranks, and of this one's groups where ranks shard in `replicas` groups
   // of the same size, two at least. Empty in a world of one. Once; the backend must outlive them.
   absl::StatusOr<CommGroups> Connect(Backend& backend, int replicas = 1);
+  // The transport below them of all ranks, two at least, for measuring it. Instead of Connect.
+  absl::StatusOr<Transport*> ConnectTransport();
 
   // Why another rank failed, or OK.
   absl::Status failure() const;
@@ -65,8 +67,7 @@ class World {
   explicit World(RankEnvironment environment);
   void Fail(const absl::Status& why);
   // Of `size` ranks: first, first + stride, first + 2·stride, …, of which this is one.
-  absl::StatusOr<Comm*> ConnectGroup(Backend& backend, const std::string& name, int first,
-                                     int stride, int size);
+  absl::StatusOr<Transport*> ConnectGroup(const std::string& name, int first, int stride, int size);
 
   const RankEnvironment environment_;
   mutable std::mutex mutex_;  // guards failure_, and transports_ against Fail

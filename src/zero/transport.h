@@ -29,15 +29,8 @@ namespace tranche {
 using BlobExchange = std::function<absl::StatusOr<std::vector<std::string>>(
     absl::string_view name, absl::string_view mine)>;
 
-enum class WaitMode {
-  kSpin,   // poll: a core for each rank
-  kSleep,  // poll for a moment, then sleep until something arrives: ranks share their cores with
-           // computing threads
-};
-
 struct TransportOptions {
   double timeout_seconds = 300;  // of one collective
-  WaitMode wait = WaitMode::kSleep;
 };
 
 class Transport {

@@ -15,10 +15,13 @@
 namespace tranche {
 namespace {
 
-// Chunks of a reduce-scatter in flight from each peer: one arrives while another is summed.
+// Chunks in flight from each peer: one arrives while another is summed.
 constexpr int kWindow = 2;
-// What the chunks in flight may take together, so that they stay in a core's cache; and one chunk.
-constexpr int64_t kScratchBytes = int64_t{1} << 20;
+// What the chunks in flight to a rank may take together. In a host, less than a core's cache. Over
+// a network all ranks send to each at once, and what its link cannot take waits in the switch
+// before it, then is dropped and sent again; so no more than keeps the link busy. And one chunk.
+constexpr int64_t kHostBytes = int64_t{1} << 20;
+constexpr int64_t kNetworkBytes = int64_t{192} << 10;
 constexpr int64_t kMostChunkBytes = int64_t{256} << 10;
 constexpr int64_t kLeastChunkBytes = int64_t{16} << 10;
 // Below this size of its result an all-gather saves rounds, above it it saves nothing.
@@ -56,7 +59,11 @@ class UcxTransport : public Transport {
     return scratch_ + ReceiveSlot(chunk, distance) * chunk_bytes_;
   }
 
-  void GatherDirect(std::byte* out, const void* mine, int64_t bytes);
+  // Posts what is free to go of the chunks of a part from each rank, or to it. `next`: the first
+  // that was not posted yet, by distance. Whether all have been.
+  template <class Post>
+  bool PostChunks(int64_t chunks, std::vector<int64_t>& next, bool sends, const Post& post);
+  absl::Status GatherDirect(std::byte* out, const void* mine, int64_t bytes);
   absl::Status GatherBruck(std::byte* out, int64_t bytes);
 
   const int rank_;
@@ -65,8 +72,8 @@ class UcxTransport : public Transport {
   int64_t chunk_bytes_ = 0;
   std::unique_ptr<std::byte[]> scratch_memory_;
   std::byte* scratch_ = nullptr;  // [kWindow, size() - 1, chunk_bytes_], on a cache line
-  // Of one reduce-scatter, by distance and by rank.
-  std::vector<int64_t> sent_chunks_;
+  // Of one collective, by distance and by rank.
+  std::vector<int64_t> sent_chunks_, received_chunks_;
   std::vector<const void*> parts_;
 };
 
@@ -75,8 +82,9 @@ absl::Status UcxTransport::Open(const BlobExchange& exchange, const TransportOpt
   TRANCHE_ASSIGN_OR_RETURN(
       link_, UcxLink::Create(rank_, size_, exchange, options, std::max(4, 2 * kWindow * peers)));
   if (peers > 0) {
-    chunk_bytes_ = std::clamp(kScratchBytes / (kWindow * peers) / 4096 * 4096, kLeastChunkBytes,
-                              kMostChunkBytes);
+    const int64_t most = link_->one_host() ? kHostBytes : kNetworkBytes;
+    chunk_bytes_ =
+        std::clamp(most / (kWindow * peers) / 4096 * 4096, kLeastChunkBytes, kMostChunkBytes);
     constexpr int64_t kAlign = 4096;
     const int64_t bytes = kWindow * peers * chunk_bytes_;
     scratch_memory_ = std::make_unique<std::byte[]>(bytes + kAlign);
@@ -84,13 +92,14 @@ absl::Status UcxTransport::Open(const BlobExchange& exchange, const TransportOpt
     scratch_ = scratch_memory_.get() + (kAlign - address % kAlign);
   }
   sent_chunks_.resize(size_);
+  received_chunks_.resize(size_);
   parts_.resize(size_);
   // Connects all pairs now, and finds out here whether they talk to whom they think.
   std::vector<int32_t> ranks(size_);
   ranks[rank_] = rank_;
   TRANCHE_RETURN_IF_ERROR(link_->Begin("connecting", 0));
-  GatherDirect(reinterpret_cast<std::byte*>(ranks.data()), &ranks[rank_], sizeof(int32_t));
-  TRANCHE_RETURN_IF_ERROR(link_->Drain());
+  TRANCHE_RETURN_IF_ERROR(
+      GatherDirect(reinterpret_cast<std::byte*>(ranks.data()), &ranks[rank_], sizeof(int32_t)));
   for (int r = 0; r < size_; ++r) {
     if (ranks[r] != r) {
       return absl::InternalError(
@@ -100,12 +109,47 @@ absl::Status UcxTransport::Open(const BlobExchange& exchange, const TransportOpt
   return absl::OkStatus();
 }
 
-void UcxTransport::GatherDirect(std::byte* out, const void* mine, int64_t bytes) {
+template <class Post>
+bool UcxTransport::PostChunks(int64_t chunks, std::vector<int64_t>& next, bool sends,
+                              const Post& post) {
+  bool all = true;
   for (int d = 1; d < size_; ++d) {
-    link_->Receive(ReceiveSlot(0, d), Before(d), 0, out + Before(d) * bytes, bytes);
+    int64_t& chunk = next[static_cast<size_t>(d)];
+    for (; chunk < chunks; ++chunk) {
+      const int slot = sends ? SendSlot(chunk, d) : ReceiveSlot(chunk, d);
+      if (!link_->Idle(slot)) break;
+      post(slot, d, chunk);
+    }
+    all &= chunk == chunks;
   }
-  for (int d = 1; d < size_; ++d) {
-    link_->Send(SendSlot(0, d), After(d), 0, mine, bytes);
+  return all;
+}
+
+// In a host a part is one message: it is read where it lies.
+absl::Status UcxTransport::GatherDirect(std::byte* out, const void* mine, int64_t bytes) {
+  const int64_t chunk_bytes = link_->one_host() ? bytes : std::min(bytes, chunk_bytes_);
+  const int64_t chunks = CeilDiv(bytes, chunk_bytes);
+  const auto length = [&](int64_t chunk) {
+    return std::min(chunk_bytes, bytes - chunk * chunk_bytes);
+  };
+  const auto receive = [&](int slot, int d, int64_t chunk) {
+    link_->Receive(slot, Before(d), 0, out + Before(d) * bytes + chunk * chunk_bytes,
+                   length(chunk));
+  };
+  const auto send = [&](int slot, int d, int64_t chunk) {
+    link_->Send(slot, After(d), 0, static_cast<const std::byte*>(mine) + chunk * chunk_bytes,
+                length(chunk));
+  };
+  std::fill(sent_chunks_.begin(), sent_chunks_.end(), 0);
+  std::fill(received_chunks_.begin(), received_chunks_.end(), 0);
+  for (bool first = true;; first = false) {
+    const bool received = PostChunks(chunks, received_chunks_, /*sends=*/false, receive);
+    const bool sent = PostChunks(chunks, sent_chunks_, /*sends=*/true, send);
+    // One's own part, while the others read it.
+    std::byte* const own = out + rank_ * bytes;
+    if (first && own != mine) std::memcpy(own, mine, static_cast<size_t>(bytes));
+    if (received && sent) return link_->Drain();
+    TRANCHE_RETURN_IF_ERROR(link_->Advance());
   }
 }
 
@@ -137,17 +181,10 @@ absl::Status UcxTransport::AllGather(void* out, const void* mine, int64_t bytes)
   TRANCHE_RETURN_IF_ERROR(link_->Begin("all_gather", bytes * size_));
   if (bytes == 0) return absl::OkStatus();
   auto* const parts = static_cast<std::byte*>(out);
-  std::byte* const my_part = parts + rank_ * bytes;
-  const auto copy_mine = [&] {
-    if (my_part != mine) std::memcpy(my_part, mine, bytes);
-  };
-  if (bytes * size_ <= kBruckBytes) {
-    copy_mine();
-    return GatherBruck(parts, bytes);
-  }
-  GatherDirect(parts, mine, bytes);
-  copy_mine();  // while the others read it
-  return link_->Drain();
+  if (bytes * size_ > kBruckBytes) return GatherDirect(parts, mine, bytes);
+  std::byte* const own = parts + rank_ * bytes;
+  if (own != mine) std::memcpy(own, mine, static_cast<size_t>(bytes));
+  return GatherBruck(parts, bytes);
 }
 
 // Direct exchange: every rank receives its part from all others, chunk by chunk, and sums.
@@ -172,13 +209,9 @@ absl::Status UcxTransport::ReduceScatter(float* out, const void* in, DType dtype
   };
   std::fill(sent_chunks_.begin(), sent_chunks_.end(), 0);
   const auto send = [&] {
-    for (int d = 1; d < size_; ++d) {
-      for (int64_t& chunk = sent_chunks_[d]; chunk < chunks && link_->Idle(SendSlot(chunk, d));
-           ++chunk) {
-        link_->Send(SendSlot(chunk, d), After(d), 0, part(After(d), chunk),
-                    elements(chunk) * size_of);
-      }
-    }
+    return PostChunks(chunks, sent_chunks_, /*sends=*/true, [&](int slot, int d, int64_t chunk) {
+      link_->Send(slot, After(d), 0, part(After(d), chunk), elements(chunk) * size_of);
+    });
   };
 
   for (int64_t chunk = 0; chunk < std::min<int64_t>(kWindow, chunks); ++chunk) receive(chunk);
@@ -195,10 +228,7 @@ absl::Status UcxTransport::ReduceScatter(float* out, const void* in, DType dtype
     SumInRankOrder(out + chunk * chunk_elements, parts_, dtype, elements(chunk), accumulate);
     if (chunk + kWindow < chunks) receive(chunk + kWindow);
   }
-  while (*std::min_element(sent_chunks_.begin() + 1, sent_chunks_.end()) < chunks && size_ > 1) {
-    TRANCHE_RETURN_IF_ERROR(link_->Advance());
-    send();
-  }
+  while (!send()) TRANCHE_RETURN_IF_ERROR(link_->Advance());
   return link_->Drain();
 }
 

@@ -26,8 +26,12 @@ namespace {
 
 using Seconds = std::chrono::duration<double>;
 
-// How long an idle wait polls before it sleeps. A wake-up costs about 10 us.
-constexpr auto kPollTime = std::chrono::microseconds(30);
+// How long an idle wait polls before it sleeps: a wake-up costs about 10 us. Between polls it
+// offers its core to others: where ranks share cores, the rank that is awaited may need this one.
+// Over a network the next message is rarely that near, and the system's own work for it needs the
+// core.
+constexpr auto kHostPollTime = std::chrono::microseconds(50);
+constexpr auto kNetworkPollTime = std::chrono::microseconds(5);
 // The longest sleep without a look at the deadline and the worker.
 constexpr auto kLongestSleep = std::chrono::milliseconds(100);
 // What messages in flight get to end in after a failure, and the last ones before the end.
@@ -106,15 +110,15 @@ absl::Status UcxLink::Open(const BlobExchange& exchange) {
   TRANCHE_ASSIGN_OR_RETURN(const std::string host, HostIdentity());
   TRANCHE_ASSIGN_OR_RETURN(const std::vector<std::string> hosts,
                            ExchangeAll(exchange, "hosts", host, endpoints_.size()));
-  const bool one_host = std::all_of(hosts.begin(), hosts.end(),
-                                    [&](const std::string& other) { return other == host; });
+  one_host_ = std::all_of(hosts.begin(), hosts.end(),
+                          [&](const std::string& other) { return other == host; });
   ucp_config_t* config = nullptr;
   ucs_status_t status = ucp_config_read(nullptr, nullptr, &config);
   if (status != UCS_OK) return UcxError("reading its configuration", status);
   // The receiver reads: then nothing is written into a rank's memory that it does not ask for.
   absl::Status configured = Configure(config, "RNDV_SCHEME", "get_zcopy");
   // A network that no message takes would still be polled and armed in every wait.
-  if (configured.ok() && one_host) configured = Configure(config, "TLS", "shm,self");
+  if (configured.ok() && one_host_) configured = Configure(config, "TLS", "shm,self");
   if (configured.ok()) {
     ucp_params_t params = {};
     params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_ESTIMATED_NUM_EPS;
@@ -263,6 +267,7 @@ void UcxLink::Complete(Slot& slot, ucs_status_t status, int64_t bytes) {
 absl::Status UcxLink::Advance() {
   if (!failure_.ok()) return failure_;
   const int64_t before = completions_;
+  const auto poll_time = one_host_ ? kHostPollTime : kNetworkPollTime;
   Clock::time_point idle_since;
   for (int64_t idle_polls = 0;;) {
     const bool moved = ucp_worker_progress(worker_) != 0;
@@ -277,10 +282,10 @@ absl::Status UcxLink::Advance() {
     idle_polls = moved ? 0 : idle_polls + 1;
     if (idle_polls <= 1) {
       idle_since = now;
-    } else if (options_.wait == WaitMode::kSleep && now - idle_since > kPollTime) {
+    } else if (now - idle_since > poll_time) {
       TRANCHE_RETURN_IF_ERROR(Sleep(now));
       idle_polls = 0;
-    } else if (options_.wait == WaitMode::kSpin && idle_polls % 64 == 0) {
+    } else {
       sched_yield();
     }
   }

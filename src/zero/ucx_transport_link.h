@@ -49,6 +49,8 @@ class UcxLink {
   // Advances until no message is in flight.
   absl::Status Drain();
 
+  bool one_host() const { return one_host_; }  // all ranks share memory
+
   void Abort(const absl::Status& why);  // from any thread
 
  private:
@@ -76,6 +78,7 @@ class UcxLink {
   const TransportOptions options_;
   std::vector<Slot> slots_;
   std::vector<ucp_ep_h> endpoints_;  // by rank; none to itself
+  bool one_host_ = false;
   ucp_context_h context_ = nullptr;
   ucp_worker_h worker_ = nullptr;
   int wake_fd_ = -1;   // written by Abort

@@ -1,18 +1,24 @@
-#include "zero/folder_exchange.h"
+// A BlobExchange through files, for ranks that share a folder and nothing else.
+#pragma once
 
 #include <chrono>
-#include <filesystem>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/file.h"
 #include "base/status.h"
 #include "base/units.h"
+#include "zero/transport.h"
 
 namespace tranche {
 
-BlobExchange FolderExchange(const std::string& folder, int rank, int size, double timeout_seconds) {
+// `folder` exists, starts empty and belongs to this group of ranks; one exchange per name. An error
+// after `timeout_seconds` names the ranks that did not come.
+inline BlobExchange FolderExchange(const std::string& folder, int rank, int size,
+                                   double timeout_seconds) {
   return [=](absl::string_view name,
              absl::string_view mine) -> absl::StatusOr<std::vector<std::string>> {
     const auto path = [&](int r) { return absl::StrCat(folder, "/", name, ".", r); };

@@ -1,5 +1,9 @@
 // Streams and events keep order, enqueueing never allocates, the arena is the only source of
 // memory, and the plan stands in for the backend to the byte.
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
@@ -29,7 +33,7 @@ using cpu::CpuEvent;
 using cpu::CpuStream;
 
 TEST(CpuStream, RunsClosuresInOrderAndBlocksWhereItsRingIsFull) {
-  CpuStream stream("test", 1);
+  CpuStream stream("test", StreamKind::kCompute, 1);
   int64_t next = 0, disorder = 0;
   const int64_t count = static_cast<int64_t>(20 * CpuStream::kCapacity);
   for (int64_t i = 0; i < count; ++i) {
@@ -48,7 +52,7 @@ TEST(CpuStream, RunsClosuresInOrderAndBlocksWhereItsRingIsFull) {
 TEST(CpuStream, EndsOnlyWhenItsWorkIsDone) {
   std::atomic<int> ran{0};
   {
-    CpuStream stream("test", 1);
+    CpuStream stream("test", StreamKind::kCompute, 1);
     for (int i = 0; i < 100; ++i) {
       stream.Enqueue([&] {
         std::this_thread::yield();
@@ -60,7 +64,7 @@ TEST(CpuStream, EndsOnlyWhenItsWorkIsDone) {
 }
 
 TEST(CpuStream, TakesWorkFromManyThreads) {
-  CpuStream stream("test", 1);
+  CpuStream stream("test", StreamKind::kCompute, 1);
   int64_t sum = 0;  // only the worker writes it
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {
@@ -75,9 +79,29 @@ TEST(CpuStream, TakesWorkFromManyThreads) {
   EXPECT_EQ(sum, 8000);
 }
 
+// What the kernel will let this thread run before another has its turn; 0 where it does not say.
+uint64_t TimeSlice() {
+  std::array<uint64_t, 6> attributes = {};  // sched_attr; the fourth word is its runtime
+  return syscall(SYS_sched_getattr, 0, attributes.data(), sizeof attributes, 0) == 0 ? attributes[3]
+                                                                                     : 0;
+}
+
+// Or what other ranks wait for would wait behind a computing thread on the same core.
+TEST(CpuStream, AThreadThatMovesDataHasShorterTurnsThanOneThatComputes) {
+  std::array<uint64_t, 2> slices = {};
+  {
+    CpuStream computes("computes", StreamKind::kCompute, 1),
+        moves("moves", StreamKind::kTransfer, 1);
+    computes.Enqueue([&] { slices[0] = TimeSlice(); });
+    moves.Enqueue([&] { slices[1] = TimeSlice(); });
+  }
+  if (slices[0] == 0) GTEST_SKIP() << "before Linux 6.12 threads have no slices of their own";
+  EXPECT_LT(slices[1], slices[0]);
+}
+
 TEST(CpuEvent, MakesAStreamWaitForWhatAnotherHadThen) {
   for (int round = 0; round < 200; ++round) {
-    CpuStream first("first", 1), second("second", 1);
+    CpuStream first("first", StreamKind::kCompute, 1), second("second", StreamKind::kCompute, 1);
     std::atomic<bool> release{false};
     std::atomic<int> order{0};
     int first_at = -1, second_at = -1;
@@ -99,7 +123,7 @@ TEST(CpuEvent, MakesAStreamWaitForWhatAnotherHadThen) {
 }
 
 TEST(CpuEvent, WaitMeansTheRecordBeforeItEvenWhereTheEventMovesOn) {
-  CpuStream first("first", 1), second("second", 1);
+  CpuStream first("first", StreamKind::kCompute, 1), second("second", StreamKind::kCompute, 1);
   std::atomic<bool> release{false}, reached{false};
   CpuEvent event;
   first.Enqueue([] {});
@@ -119,12 +143,12 @@ TEST(CpuEvent, NeverRecordedIsNothingToWaitForAndOutlivesItsStream) {
   CpuEvent event;
   event.Synchronize();
   {
-    CpuStream stream("gone", 1);
+    CpuStream stream("gone", StreamKind::kCompute, 1);
     stream.Enqueue([] {});
     event.Record(stream);
   }
   event.Synchronize();
-  CpuStream stream("other", 1);
+  CpuStream stream("other", StreamKind::kCompute, 1);
   event.Wait(stream);
 }
 

@@ -163,7 +163,7 @@ const BucketChoice& BestBucket(const std::vector<BucketChoice>& choices) {
   double shortest = std::numeric_limits<double>::infinity();
   for (const BucketChoice& choice : choices) shortest = std::min(shortest, choice.step_seconds);
   const auto best = std::find_if(choices.rbegin(), choices.rend(), [&](const BucketChoice& choice) {
-    return choice.step_seconds <= 1.001 * shortest;
+    return choice.step_seconds <= 1.01 * shortest;
   });
   return *best;
 }

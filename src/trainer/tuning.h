@@ -43,7 +43,7 @@ struct BucketChoice {
 // Sizes from 64 KiB to the largest group, each twice the last, in ascending order.
 absl::StatusOr<std::vector<BucketChoice>> PredictBuckets(const RunSetup& setup, int threads,
                                                          const MachineRates& rates);
-// The shortest step; of steps within a thousandth of it, the one with the largest bucket, which
+// The shortest step; of steps within a hundredth of it, the one with the largest bucket, which
 // leaves the least to chance.
 const BucketChoice& BestBucket(const std::vector<BucketChoice>& choices);
 

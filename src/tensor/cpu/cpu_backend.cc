@@ -38,7 +38,7 @@ class CpuBackend : public Backend {
   }
 
   std::unique_ptr<Stream> CreateStream(absl::string_view name, StreamKind kind) override {
-    return std::make_unique<CpuStream>(name, kind == StreamKind::kCompute ? threads_ : 1);
+    return std::make_unique<CpuStream>(name, kind, threads_);
   }
   std::unique_ptr<Event> CreateEvent() override { return std::make_unique<CpuEvent>(); }
   void Record(Stream& stream, Event& event) override { On(event).Record(On(stream)); }

@@ -41,8 +41,8 @@ class CpuStream : public Stream {
   static constexpr size_t kClosureBytes = 768;
   static constexpr uint64_t kCapacity = 512;
 
-  // `threads`: the OpenMP team that the kernels of this stream run in.
-  CpuStream(absl::string_view name, int threads);
+  // `threads`: the OpenMP team that the kernels of a computing stream run in; others have one.
+  CpuStream(absl::string_view name, StreamKind kind, int threads);
   ~CpuStream() override;  // runs what is enqueued, then ends
 
   template <typename F>
@@ -73,6 +73,7 @@ class CpuStream : public Stream {
   void Work();
 
   const std::string name_;
+  const StreamKind kind_;
   const int threads_;
   const std::shared_ptr<Progress> progress_;
   std::unique_ptr<std::array<Slot, kCapacity>> ring_;

@@ -170,6 +170,7 @@ TEST(Reader, SaysWhatAFileIsThatIsNoSafetensorsFile) {
   EXPECT_THAT(refusal("\n <!DOCTYPE html>\n<html><body>404</body></html>"), HasSubstr("web page"));
   EXPECT_THAT(refusal("<HTML><head></head></HTML>"), HasSubstr("web page"));
   EXPECT_THAT(refusal("PK\x03\x04 and the rest"), HasSubstr("PyTorch"));
+  EXPECT_THAT(refusal("\x80\x02\x8a\nl\xfc\x9c\x46 and the rest"), HasSubstr("PyTorch"));
   EXPECT_THAT(refusal(std::string("\xff\xff\xff\xff\xff\xff\xff\x7f", 8)),
               HasSubstr("9223372036854775807"));
   EXPECT_THAT(refusal(std::string("\x00\x01\x00\x00\x00\x00\x00\x00{}", 10)),
@@ -177,6 +178,17 @@ TEST(Reader, SaysWhatAFileIsThatIsNoSafetensorsFile) {
   EXPECT_FALSE(SafetensorsFile::Open(folder.path()).ok());
   EXPECT_EQ(SafetensorsFile::Open(folder.File("absent")).status().code(),
             absl::StatusCode::kNotFound);
+}
+
+// Its first bytes are then any two, those of archives and pickles among them.
+TEST(Reader, ReadsHeadersOfEveryLength) {
+  const TestFolder folder;
+  std::string header = absl::StrCat("{", kA, ",", kB, "}");
+  for (; header.size() <= 0x10100; header += header.size() < 0x600 ? " " : std::string(0x80, ' ')) {
+    folder.Write("x.safetensors", SafetensorsBytes(header, Zeros(12)));
+    const auto file = SafetensorsFile::Open(folder.File("x.safetensors"));
+    ASSERT_TRUE(file.ok()) << header.size() << ": " << file.status();
+  }
 }
 
 TEST(Reader, GivesEachTensorItsBytesInWhateverOrderTheHeaderHas) {

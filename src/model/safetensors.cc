@@ -318,13 +318,17 @@ absl::StatusOr<SafetensorsFile> SafetensorsFile::Open(const std::string& path) {
   TRANCHE_ASSIGN_OR_RETURN(MappedFile mapped, MappedFile::Open(path));
   SafetensorsFile file(std::move(mapped));
   const absl::string_view data = file.file_.data();
-  if (const std::string foreign = ForeignContent(data); !foreign.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ": ", foreign));
+  const uint64_t header_bytes = data.size() < 8 ? 0 : LittleEndian64(data.data());
+  if (data.size() < 8 || header_bytes > std::min<uint64_t>(kMaxHeaderBytes, data.size() - 8)) {
+    // What else is it? Where a header has room its length may begin like anything: 640 is the start
+    // of a pickle.
+    if (const std::string foreign = ForeignContent(data); !foreign.empty()) {
+      return absl::InvalidArgumentError(absl::StrCat(path, ": ", foreign));
+    }
   }
   if (data.size() < 8)
     return absl::InvalidArgumentError(
         absl::StrCat(path, ": ", data.size(), " bytes are no safetensors file", kAdvice));
-  const uint64_t header_bytes = LittleEndian64(data.data());
   if (header_bytes > kMaxHeaderBytes) {
     return absl::InvalidArgumentError(absl::StrCat(
         path, ": not a safetensors file: its header would have ", header_bytes, " bytes", kAdvice));

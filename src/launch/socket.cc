@@ -123,7 +123,10 @@ absl::StatusOr<FileDescriptor> ConnectTo(const std::string& host, int port,
     addrinfo hints = {};
     hints.ai_socktype = SOCK_STREAM;
     addrinfo* found = nullptr;
-    const int code = ::getaddrinfo(host.c_str(), absl::StrCat(port).c_str(), &hints, &found);
+    // localhost is this host even where nothing says so, as in a container without /etc/hosts (RFC
+    // 6761); no name at all asks for just that.
+    const char* const name = host == "localhost" ? nullptr : host.c_str();
+    const int code = ::getaddrinfo(name, absl::StrCat(port).c_str(), &hints, &found);
     const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(found, &::freeaddrinfo);
     if (code != 0) last = absl::StrCat("its name: ", ::gai_strerror(code));
     for (const addrinfo* address = found; address != nullptr; address = address->ai_next) {

@@ -142,6 +142,16 @@ TEST_P(TransportOfRanks, ThreadsGetWhatNaiveLoopsGiveToTheBit) {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, TransportOfRanks, ::testing::Values(1, 2, 3, 4, 5, 7, 8));
 
+TEST(Transport, ProcessesThatOnlyShareANetworkGetTheSameBits) {
+  EXPECT_THAT(RunRanks(3,
+                       [](const RankGroup& group) {
+                         setenv("UCX_TLS", "tcp,self", 1);
+                         const auto transport = group.Connect(kOptions);
+                         return CheckCollectives(*transport);
+                       }),
+              Each(""));
+}
+
 // Ranks in IPC namespaces of their own count as hosts, and messages between hosts are cut.
 TEST(Transport, HostsThatOnlyShareANetworkGetTheSameBits) {
   const std::vector<std::string> faults = RunRanks(4, [](const RankGroup& group) -> std::string {

@@ -320,23 +320,18 @@ absl::StatusOr<SafetensorsFile> SafetensorsFile::Open(const std::string& path) {
   const absl::string_view data = file.file_.data();
   const uint64_t header_bytes = data.size() < 8 ? 0 : LittleEndian64(data.data());
   if (data.size() < 8 || header_bytes > std::min<uint64_t>(kMaxHeaderBytes, data.size() - 8)) {
-    // What else is it? Where a header has room its length may begin like anything: 640 is the start
-    // of a pickle.
-    if (const std::string foreign = ForeignContent(data); !foreign.empty()) {
-      return absl::InvalidArgumentError(absl::StrCat(path, ": ", foreign));
+    // Only now: where a header has room its length may begin like anything, 640 like a pickle.
+    std::string why = ForeignContent(data);
+    if (why.empty()) {
+      why = data.size() < 8 ? absl::StrCat(data.size(), " bytes are no safetensors file")
+            : header_bytes > kMaxHeaderBytes
+                ? absl::StrCat("not a safetensors file: its header would have ", header_bytes,
+                               " bytes")
+                : absl::StrCat("truncated: the header needs ", header_bytes, " bytes and ",
+                               data.size() - 8, " are there");
+      why += kAdvice;
     }
-  }
-  if (data.size() < 8)
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, ": ", data.size(), " bytes are no safetensors file", kAdvice));
-  if (header_bytes > kMaxHeaderBytes) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        path, ": not a safetensors file: its header would have ", header_bytes, " bytes", kAdvice));
-  }
-  if (header_bytes > data.size() - 8) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("%s: truncated: the header needs %d bytes and %d are there%s", path,
-                        header_bytes, data.size() - 8, kAdvice));
+    return absl::InvalidArgumentError(absl::StrCat(path, ": ", why));
   }
   const absl::string_view buffer = data.substr(8 + header_bytes);
   absl::StatusOr<SafetensorsHeader> parsed =

@@ -65,6 +65,10 @@ class UcxTransport : public Transport {
   bool PostChunks(int64_t chunks, std::vector<int64_t>& next, bool sends, const Post& post);
   absl::Status GatherDirect(std::byte* out, const void* mine, int64_t bytes);
   absl::Status GatherBruck(std::byte* out, int64_t bytes);
+  void CopyOwn(std::byte* out, const void* mine, int64_t bytes) const {
+    std::byte* const own = out + rank_ * bytes;
+    if (own != mine) std::memcpy(own, mine, static_cast<size_t>(bytes));
+  }
 
   const int rank_;
   const int size_;
@@ -142,15 +146,14 @@ absl::Status UcxTransport::GatherDirect(std::byte* out, const void* mine, int64_
   };
   std::fill(sent_chunks_.begin(), sent_chunks_.end(), 0);
   std::fill(received_chunks_.begin(), received_chunks_.end(), 0);
-  for (bool first = true;; first = false) {
+  const auto post = [&] {
     const bool received = PostChunks(chunks, received_chunks_, /*sends=*/false, receive);
-    const bool sent = PostChunks(chunks, sent_chunks_, /*sends=*/true, send);
-    // One's own part, while the others read it.
-    std::byte* const own = out + rank_ * bytes;
-    if (first && own != mine) std::memcpy(own, mine, static_cast<size_t>(bytes));
-    if (received && sent) return link_->Drain();
-    TRANCHE_RETURN_IF_ERROR(link_->Advance());
-  }
+    return PostChunks(chunks, sent_chunks_, /*sends=*/true, send) && received;
+  };
+  bool posted = post();
+  CopyOwn(out, mine, bytes);  // while the others read it
+  for (; !posted; posted = post()) TRANCHE_RETURN_IF_ERROR(link_->Advance());
+  return link_->Drain();
 }
 
 // ⌈log₂ p⌉ rounds. Before round k a rank holds the parts of itself and the 2^k - 1 ranks after it;
@@ -182,8 +185,7 @@ absl::Status UcxTransport::AllGather(void* out, const void* mine, int64_t bytes)
   if (bytes == 0) return absl::OkStatus();
   auto* const parts = static_cast<std::byte*>(out);
   if (bytes * size_ > kBruckBytes) return GatherDirect(parts, mine, bytes);
-  std::byte* const own = parts + rank_ * bytes;
-  if (own != mine) std::memcpy(own, mine, static_cast<size_t>(bytes));
+  CopyOwn(parts, mine, bytes);
   return GatherBruck(parts, bytes);
 }
 

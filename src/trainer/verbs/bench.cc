@@ -132,20 +132,19 @@ int Run(const Arguments& arguments) {
 }  // namespace
 
 Verb BenchTrainVerb() {
-  Verb verb = {.name = "bench train",
-               .summary = "Measure training speed on random tokens.",
-               .usage = "SHAPE [flags]",
-               .example = "tranche bench train phi-tiny --json",
-               .flags = {{"steps", "N", "Steps to measure after two of warm-up (default 6)."},
-                         {"threads", "N", "Threads (default: all usable cores)."},
-                         {"dtype", "fp32|bf16", "Instead of the recipe's training.precision."},
-                         SetFlag(),
-                         {"json", "", "Print one JSON object."}},
-               .min_positionals = 1,
-               .max_positionals = 1,
-               .run = Run};
-  for (Flag& flag : RankFlags()) verb.flags.push_back(std::move(flag));
-  return verb;
+  return WithRankFlags(
+      {.name = "bench train",
+       .summary = "Measure training speed on random tokens.",
+       .usage = "SHAPE [flags]",
+       .example = "tranche bench train phi-tiny --json",
+       .flags = {{"steps", "N", "Steps to measure after two of warm-up (default 6)."},
+                 {"threads", "N", "Threads (default: all usable cores)."},
+                 {"dtype", "fp32|bf16", "Instead of the recipe's training.precision."},
+                 SetFlag(),
+                 {"json", "", "Print one JSON object."}},
+       .min_positionals = 1,
+       .max_positionals = 1,
+       .run = Run});
 }
 
 }  // namespace tranche

@@ -29,10 +29,6 @@ struct Options {
 
 absl::StatusOr<Options> ReadOptions(const Arguments& arguments, int ranks) {
   Options options;
-  if (ranks < 2) {
-    return absl::InvalidArgumentError(
-        "one rank has nobody to talk to; start several with -n RANKS");
-  }
   TRANCHE_ASSIGN_OR_RETURN(options.repeats, arguments.GetInt("repeats", 20, 1, 1000000));
   for (const absl::string_view size :
        absl::StrSplit(arguments.Get("sizes", "16KiB,64KiB,256KiB,1MiB,4MiB,16MiB,64MiB"), ',')) {
@@ -65,6 +61,7 @@ absl::StatusOr<double> BestOf(int64_t repeats, Transport& transport, const Colle
 
 absl::Status MeasureAll(const Arguments& arguments, World& world) {
   const int p = world.size();
+  TRANCHE_RETURN_IF_ERROR(NeedsOthers(world));
   TRANCHE_ASSIGN_OR_RETURN(const Options options, ReadOptions(arguments, p));
   TRANCHE_ASSIGN_OR_RETURN(Transport* const transport, world.ConnectTransport());
   const int64_t most = *std::max_element(options.sizes.begin(), options.sizes.end());
@@ -102,18 +99,16 @@ int Run(const Arguments& arguments) {
 }  // namespace
 
 Verb BenchCollectivesVerb() {
-  Verb verb = {
-      .name = "bench collectives",
-      .summary = "Measure the bandwidth of the ranks' all-gather and reduce-scatter.",
-      .usage = "-n RANKS [flags]",
-      .example = "tranche bench collectives -n 4 --oversubscribe --sizes 1MiB,64MiB",
-      .flags = {{"sizes", "BYTES,...", "Sizes of the whole array (default 16KiB to 64MiB)."},
-                {"repeats", "N", "The best of this many is shown (default 20)."}},
-      .min_positionals = 0,
-      .max_positionals = 0,
-      .run = Run};
-  for (Flag& flag : RankFlags()) verb.flags.push_back(std::move(flag));
-  return verb;
+  return WithRankFlags(
+      {.name = "bench collectives",
+       .summary = "Measure the bandwidth of the ranks' all-gather and reduce-scatter.",
+       .usage = "-n RANKS [flags]",
+       .example = "tranche bench collectives -n 4 --oversubscribe --sizes 1MiB,64MiB",
+       .flags = {{"sizes", "BYTES,...", "Sizes of the whole array (default 16KiB to 64MiB)."},
+                 {"repeats", "N", "The best of this many is shown (default 20)."}},
+       .min_positionals = 0,
+       .max_positionals = 0,
+       .run = Run});
 }
 
 }  // namespace tranche

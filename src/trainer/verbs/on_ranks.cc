@@ -26,9 +26,16 @@ absl::StatusOr<int> Start(const Verb& verb, const Arguments& arguments) {
 
 }  // namespace
 
-std::vector<Flag> RankFlags() {
-  return {{"ranks", "RANKS", "How many ranks to start on this host (also -n RANKS)."},
-          {"oversubscribe", "", "Allows more ranks than cores."}};
+Verb WithRankFlags(Verb verb) {
+  verb.flags.push_back({"ranks", "RANKS", "How many ranks to start on this host (also -n RANKS)."});
+  verb.flags.push_back({"oversubscribe", "", "Allows more ranks than cores."});
+  return verb;
+}
+
+absl::Status NeedsOthers(const World& world) {
+  if (world.size() > 1) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      "one rank has nobody to talk to; give -n RANKS, or start it as a job of many");
 }
 
 LocalLaunch RankLaunch(int64_t ranks) {

@@ -13,8 +13,10 @@
 
 namespace tranche {
 
-// --ranks (also -n) and --oversubscribe, for the verb's list of flags.
-std::vector<Flag> RankFlags();
+// `verb` with --ranks (also -n) and --oversubscribe after its own flags.
+Verb WithRankFlags(Verb verb);
+// An error in a world of one, for verbs that measure what is between ranks.
+absl::Status NeedsOthers(const World& world);
 
 // What ranks of this program are started with, but for what their verb decides.
 LocalLaunch RankLaunch(int64_t ranks);

@@ -41,10 +41,7 @@ absl::Status TuneRanks(const Arguments& arguments, World& world) {
   TRANCHE_ASSIGN_OR_RETURN(
       const Recipe recipe,
       LoadRecipe(arguments.positionals()[0], arguments.GetAll("set"), RecipeFiles::kModel));
-  if (world.size() == 1) {
-    return absl::FailedPreconditionError(
-        "tune: one rank has nobody to talk to; give -n RANKS, or start it as a job of many");
-  }
+  TRANCHE_RETURN_IF_ERROR(NeedsOthers(world));
   const int threads = UsableThreads();
   TRANCHE_ASSIGN_OR_RETURN(RunSetup setup,
                            SetUpRun(recipe, /*with_tokenizer=*/false, world.size()));
@@ -92,7 +89,8 @@ absl::Status TuneRanks(const Arguments& arguments, World& world) {
   }
   const double chosen = measured[static_cast<size_t>(&best - choices.data())].step;
   std::printf(
-      "\nchosen      %s: its step is predicted to be the shortest; it was %.1f%% longer "
+      "\nchosen      %s: the largest of those predicted within 1%% of the shortest; it was %.1f%% "
+      "longer "
       "than the shortest that was measured\n",
       FormatBytes(best.bucket_bytes).c_str(), 100 * (chosen / shortest - 1));
   return absl::OkStatus();
@@ -106,17 +104,16 @@ int Tune(const Arguments& arguments) {
 }  // namespace
 
 Verb TuneVerb() {
-  Verb verb = {.name = "tune",
-               .summary = "Measures the links between ranks and shows which bucket they ask for.",
-               .usage = "-n RANKS RECIPE [flags]",
-               .example = "tranche tune -n 2 recipes/phi-tiny.toml",
-               .flags = {{"steps", "N", "Steps to measure for each size, three times (default 2)."},
-                         SetFlag()},
-               .min_positionals = 1,
-               .max_positionals = 1,
-               .run = Tune};
-  for (Flag& flag : RankFlags()) verb.flags.push_back(std::move(flag));
-  return verb;
+  return WithRankFlags(
+      {.name = "tune",
+       .summary = "Measures the links between ranks and shows which bucket they ask for.",
+       .usage = "-n RANKS RECIPE [flags]",
+       .example = "tranche tune -n 2 recipes/phi-tiny.toml",
+       .flags = {{"steps", "N", "Steps to measure for each size, three times (default 2)."},
+                 SetFlag()},
+       .min_positionals = 1,
+       .max_positionals = 1,
+       .run = Tune});
 }
 
 }  // namespace tranche

@@ -152,6 +152,26 @@ TEST(Transport, ProcessesThatOnlyShareANetworkGetTheSameBits) {
               Each(""));
 }
 
+// By rank, the host that it says it is on: none, all and some with several ranks, evenly and not,
+// and ranks of a host that are not neighbours.
+class TransportOfHosts : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(TransportOfHosts, HoweverRanksLieOnHostsTheBitsAreTheSame) {
+  const std::string hosts = GetParam();
+  EXPECT_THAT(RunRanks(static_cast<int>(hosts.size()),
+                       [&](const RankGroup& group) {
+                         TransportOptions options = kOptions;
+                         options.host = hosts[static_cast<size_t>(group.rank())];
+                         const auto transport = group.Connect(options);
+                         return CheckCollectives(*transport);
+                       }),
+              Each(""));
+}
+
+INSTANTIATE_TEST_SUITE_P(Hosts, TransportOfHosts,
+                         ::testing::Values("ab", "aabb", "aabbcc", "aaabbb", "abb", "aaab", "abbb",
+                                           "aaabb", "aabbbcc", "abab", "aabbaa", "aaaabbbb"));
+
 // Ranks in IPC namespaces of their own count as hosts, and messages between hosts are cut.
 TEST(Transport, HostsThatOnlyShareANetworkGetTheSameBits) {
   const std::vector<std::string> faults = RunRanks(4, [](const RankGroup& group) -> std::string {

@@ -1,3 +1,4 @@
+tranche_test(zero_hosts_test zero tensor base)
 tranche_test(transport_test zero tensor base)
 tranche_test(transport_failure_test zero tensor base)
 tranche_test(zero_engine_test trainer)

@@ -31,6 +31,8 @@ using BlobExchange = std::function<absl::StatusOr<std::vector<std::string>>(
 
 struct TransportOptions {
   double timeout_seconds = 300;  // of one collective
+  // Ranks that give the same share a host. Empty: what the system says.
+  std::string host;
 };
 
 class Transport {

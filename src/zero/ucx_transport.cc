@@ -1,13 +1,14 @@
 // Collectives as messages between ranks (zero/ucx_transport_link.h). Every number of ranks takes
-// the same paths. In each round rank r sends to r + d and receives from r - d, so that no rank is
-// hit by all others at once.
+// the same paths; which, where hosts hold several, zero/hosts.h says.
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status.h"
+#include "zero/hosts.h"
 #include "zero/rank_sum.h"
 #include "zero/transport.h"
 #include "zero/ucx_transport_link.h"
@@ -15,7 +16,7 @@
 namespace tranche {
 namespace {
 
-// Chunks in flight from each peer: one arrives while another is summed.
+// Chunks in flight on each way: one arrives while another is summed.
 constexpr int kWindow = 2;
 // What the chunks in flight to a rank may take together. In a host, less than a core's cache. Over
 // a network all ranks send to each at once, and what its link cannot take waits in the switch
@@ -26,9 +27,19 @@ constexpr int64_t kMostChunkBytes = int64_t{256} << 10;
 constexpr int64_t kLeastChunkBytes = int64_t{16} << 10;
 // Below this size of its result an all-gather saves rounds, above it it saves nothing.
 constexpr int64_t kBruckBytes = int64_t{64} << 10;
+constexpr int kLeastSlots = 4;  // of the rounds of Bruck's gather and the barrier
 constexpr int64_t kBroadcastChunkBytes = int64_t{1} << 20;
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// The chunks of a part on its way to or from a peer.
+struct Flow {
+  Way way;
+  int first_slot = 0;  // of kWindow
+  int64_t posted = 0;  // the first chunk that was not yet
+
+  int Slot(int64_t chunk) const { return first_slot + static_cast<int>(chunk % kWindow); }
+};
 
 class UcxTransport : public Transport {
  public:
@@ -46,24 +57,37 @@ class UcxTransport : public Transport {
   void Abort(const absl::Status& why) override { link_->Abort(why); }
 
  private:
+  struct Gather {
+    std::vector<Flow> receives, sends;
+  };
+  struct Sum {
+    SumWays::Sum ways;
+    std::vector<Flow> terms;  // those that are messages
+    Flow result;              // where it goes to another rank
+    int64_t summed = 0;       // the first chunk that was not yet
+  };
+  struct Sums {
+    std::vector<Sum> sums;
+    std::vector<Flow> sends;
+    int scratch_slots = 0;  // of terms and results: the first ones
+  };
+
   int After(int distance) const { return (rank_ + distance) % size_; }
   int Before(int distance) const { return (rank_ - distance + size_) % size_; }
-  // Of chunk number `chunk` to or from the rank at `distance` 1 … size() - 1.
-  int SendSlot(int64_t chunk, int distance) const {
-    return ReceiveSlot(chunk, distance) + kWindow * (size_ - 1);
+
+  Flow NewFlow(Way way);  // with slots of its own
+  Gather PlanGather(const Hosts& hosts);
+  Sums PlanSums(const Hosts& hosts);
+  // Whether the chunk has arrived, or left.
+  bool Done(const Flow& flow, int64_t chunk) const {
+    return flow.posted > chunk + kWindow || (flow.posted > chunk && Idle(flow, chunk));
   }
-  int ReceiveSlot(int64_t chunk, int distance) const {
-    return static_cast<int>(chunk % kWindow) * (size_ - 1) + distance - 1;
-  }
-  std::byte* Scratch(int64_t chunk, int distance) const {
-    return scratch_ + ReceiveSlot(chunk, distance) * chunk_bytes_;
+  bool Idle(const Flow& flow, int64_t chunk) const { return link_->Idle(flow.Slot(chunk)); }
+  std::byte* Scratch(const Flow& flow, int64_t chunk) const {
+    return scratch_ + flow.Slot(chunk) * chunk_bytes_;
   }
 
-  // Posts what is free to go of the chunks of a part from each rank, or to it. `next`: the first
-  // that was not posted yet, by distance. Whether all have been.
-  template <class Post>
-  bool PostChunks(int64_t chunks, std::vector<int64_t>& next, bool sends, const Post& post);
-  absl::Status GatherDirect(std::byte* out, const void* mine, int64_t bytes);
+  absl::Status GatherParts(Gather& plan, std::byte* out, const void* mine, int64_t bytes);
   absl::Status GatherBruck(std::byte* out, int64_t bytes);
   void CopyOwn(std::byte* out, const void* mine, int64_t bytes) const {
     std::byte* const own = out + rank_ * bytes;
@@ -73,37 +97,71 @@ class UcxTransport : public Transport {
   const int rank_;
   const int size_;
   std::unique_ptr<UcxLink> link_;
+  int planned_slots_ = 0;  // of the plan that is being made
+  Gather gather_;
+  Sums direct_sums_, relayed_sums_;
+  std::vector<const void*> terms_;  // of one sum
   int64_t chunk_bytes_ = 0;
   std::unique_ptr<std::byte[]> scratch_memory_;
-  std::byte* scratch_ = nullptr;  // [kWindow, size() - 1, chunk_bytes_], on a cache line
-  // Of one collective, by distance and by rank.
-  std::vector<int64_t> sent_chunks_, received_chunks_;
-  std::vector<const void*> parts_;
+  std::byte* scratch_ = nullptr;  // [slots, chunk_bytes_], on a page
 };
 
+Flow UcxTransport::NewFlow(Way way) {
+  return {.way = way, .first_slot = std::exchange(planned_slots_, planned_slots_ + kWindow)};
+}
+
+UcxTransport::Gather UcxTransport::PlanGather(const Hosts& hosts) {
+  planned_slots_ = 0;
+  Gather plan;
+  const GatherWays ways = WaysOfGather(hosts, rank_);
+  for (const Way& way : ways.receives) plan.receives.push_back(NewFlow(way));
+  for (const Way& way : ways.sends) plan.sends.push_back(NewFlow(way));
+  link_->Reserve(planned_slots_);
+  return plan;
+}
+
+UcxTransport::Sums UcxTransport::PlanSums(const Hosts& hosts) {
+  planned_slots_ = 0;
+  Sums plan;
+  const SumWays ways = WaysOfSums(hosts, rank_);
+  for (const SumWays::Sum& each : ways.sums) {
+    Sum& sum = plan.sums.emplace_back(Sum{.ways = each, .terms = {}, .result = {}});
+    for (const Way& way : each.terms) {
+      if (way.peer != rank_) sum.terms.push_back(NewFlow(way));
+    }
+    if (each.to != rank_) sum.result = NewFlow({each.to, each.part});
+    terms_.resize(std::max(terms_.size(), each.terms.size()));
+  }
+  plan.scratch_slots = planned_slots_;
+  for (const Way& way : ways.sends) plan.sends.push_back(NewFlow(way));
+  link_->Reserve(planned_slots_);
+  return plan;
+}
+
 absl::Status UcxTransport::Open(const BlobExchange& exchange, const TransportOptions& options) {
-  const int peers = size_ - 1;
-  TRANCHE_ASSIGN_OR_RETURN(
-      link_, UcxLink::Create(rank_, size_, exchange, options, std::max(4, 2 * kWindow * peers)));
-  if (peers > 0) {
+  TRANCHE_ASSIGN_OR_RETURN(link_, UcxLink::Create(rank_, size_, exchange, options));
+  link_->Reserve(kLeastSlots);
+  Gather to_all = PlanGather(Hosts::One(size_));
+  gather_ = PlanGather(link_->hosts());
+  direct_sums_ = PlanSums(Hosts::One(size_));
+  relayed_sums_ = PlanSums(link_->hosts());
+  if (size_ > 1) {
     const int64_t most = link_->one_host() ? kHostBytes : kNetworkBytes;
     chunk_bytes_ =
-        std::clamp(most / (kWindow * peers) / 4096 * 4096, kLeastChunkBytes, kMostChunkBytes);
+        std::clamp(most / (kWindow * (size_ - 1)) / 4096 * 4096, kLeastChunkBytes, kMostChunkBytes);
     constexpr int64_t kAlign = 4096;
-    const int64_t bytes = kWindow * peers * chunk_bytes_;
+    const int64_t bytes =
+        std::max(direct_sums_.scratch_slots, relayed_sums_.scratch_slots) * chunk_bytes_;
     scratch_memory_ = std::make_unique<std::byte[]>(bytes + kAlign);
     const auto address = reinterpret_cast<uintptr_t>(scratch_memory_.get());
     scratch_ = scratch_memory_.get() + (kAlign - address % kAlign);
   }
-  sent_chunks_.resize(size_);
-  received_chunks_.resize(size_);
-  parts_.resize(size_);
   // Connects all pairs now, and finds out here whether they talk to whom they think.
   std::vector<int32_t> ranks(size_);
   ranks[rank_] = rank_;
   TRANCHE_RETURN_IF_ERROR(link_->Begin("connecting", 0));
-  TRANCHE_RETURN_IF_ERROR(
-      GatherDirect(reinterpret_cast<std::byte*>(ranks.data()), &ranks[rank_], sizeof(int32_t)));
+  TRANCHE_RETURN_IF_ERROR(GatherParts(to_all, reinterpret_cast<std::byte*>(ranks.data()),
+                                      &ranks[rank_], sizeof(int32_t)));
   for (int r = 0; r < size_; ++r) {
     if (ranks[r] != r) {
       return absl::InternalError(
@@ -113,42 +171,41 @@ absl::Status UcxTransport::Open(const BlobExchange& exchange, const TransportOpt
   return absl::OkStatus();
 }
 
-template <class Post>
-bool UcxTransport::PostChunks(int64_t chunks, std::vector<int64_t>& next, bool sends,
-                              const Post& post) {
-  bool all = true;
-  for (int d = 1; d < size_; ++d) {
-    int64_t& chunk = next[static_cast<size_t>(d)];
-    for (; chunk < chunks; ++chunk) {
-      const int slot = sends ? SendSlot(chunk, d) : ReceiveSlot(chunk, d);
-      if (!link_->Idle(slot)) break;
-      post(slot, d, chunk);
-    }
-    all &= chunk == chunks;
-  }
-  return all;
-}
-
 // In a host a part is one message: it is read where it lies.
-absl::Status UcxTransport::GatherDirect(std::byte* out, const void* mine, int64_t bytes) {
+absl::Status UcxTransport::GatherParts(Gather& plan, std::byte* out, const void* mine,
+                                       int64_t bytes) {
   const int64_t chunk_bytes = link_->one_host() ? bytes : std::min(bytes, chunk_bytes_);
   const int64_t chunks = CeilDiv(bytes, chunk_bytes);
   const auto length = [&](int64_t chunk) {
     return std::min(chunk_bytes, bytes - chunk * chunk_bytes);
   };
-  const auto receive = [&](int slot, int d, int64_t chunk) {
-    link_->Receive(slot, Before(d), 0, out + Before(d) * bytes + chunk * chunk_bytes,
-                   length(chunk));
+  for (Flow& flow : plan.receives) flow.posted = 0;
+  for (Flow& flow : plan.sends) flow.posted = 0;
+  const auto receive = [&](Flow& flow) {
+    for (; flow.posted < chunks && Idle(flow, flow.posted); ++flow.posted) {
+      link_->Receive(flow.Slot(flow.posted), flow.way.peer, flow.way.part,
+                     out + flow.way.part * bytes + flow.posted * chunk_bytes, length(flow.posted));
+    }
+    return flow.posted == chunks;
   };
-  const auto send = [&](int slot, int d, int64_t chunk) {
-    link_->Send(slot, After(d), 0, static_cast<const std::byte*>(mine) + chunk * chunk_bytes,
-                length(chunk));
+  const auto send = [&](Flow& flow) {
+    const int part = flow.way.part;
+    const auto* const from =
+        part == rank_ ? static_cast<const std::byte*>(mine) : out + part * bytes;
+    const auto has = [&](int64_t chunk) {
+      return part == rank_ || Done(plan.receives[(part - rank_ + size_) % size_ - 1], chunk);
+    };
+    for (; flow.posted < chunks && has(flow.posted) && Idle(flow, flow.posted); ++flow.posted) {
+      link_->Send(flow.Slot(flow.posted), flow.way.peer, part, from + flow.posted * chunk_bytes,
+                  length(flow.posted));
+    }
+    return flow.posted == chunks;
   };
-  std::fill(sent_chunks_.begin(), sent_chunks_.end(), 0);
-  std::fill(received_chunks_.begin(), received_chunks_.end(), 0);
   const auto post = [&] {
-    const bool received = PostChunks(chunks, received_chunks_, /*sends=*/false, receive);
-    return PostChunks(chunks, sent_chunks_, /*sends=*/true, send) && received;
+    bool all = true;
+    for (Flow& flow : plan.receives) all &= receive(flow);
+    for (Flow& flow : plan.sends) all &= send(flow);
+    return all;
   };
   bool posted = post();
   CopyOwn(out, mine, bytes);  // while the others read it
@@ -184,53 +241,82 @@ absl::Status UcxTransport::AllGather(void* out, const void* mine, int64_t bytes)
   TRANCHE_RETURN_IF_ERROR(link_->Begin("all_gather", bytes * size_));
   if (bytes == 0) return absl::OkStatus();
   auto* const parts = static_cast<std::byte*>(out);
-  if (bytes * size_ > kBruckBytes) return GatherDirect(parts, mine, bytes);
+  if (bytes * size_ > kBruckBytes) return GatherParts(gather_, parts, mine, bytes);
   CopyOwn(parts, mine, bytes);
   return GatherBruck(parts, bytes);
 }
 
-// Direct exchange: every rank receives its part from all others, chunk by chunk, and sums.
 absl::Status UcxTransport::ReduceScatter(float* out, const void* in, DType dtype, int64_t n,
                                          bool accumulate) {
   const int64_t size_of = SizeOf(dtype);
-  TRANCHE_RETURN_IF_ERROR(link_->Begin("reduce_scatter", n * size_of * size_));
-  const auto* const parts = static_cast<const std::byte*>(in);
+  const int64_t bytes = n * size_of * size_;
+  TRANCHE_RETURN_IF_ERROR(link_->Begin("reduce_scatter", bytes));
+  // A relay passes on sums, which are fp32.
+  const bool relayed =
+      dtype == DType::kFloat32 && SumsAreFasterThroughRelays(link_->hosts(), bytes);
+  Sums& plan = relayed ? relayed_sums_ : direct_sums_;
   const int64_t chunk_elements = size_ == 1 ? std::max<int64_t>(n, 1) : chunk_bytes_ / size_of;
   const int64_t chunks = CeilDiv(n, chunk_elements);
   const auto elements = [&](int64_t chunk) {
     return std::min(chunk_elements, n - chunk * chunk_elements);
   };
-  const auto part = [&](int rank, int64_t chunk) {
-    return parts + (rank * n + chunk * chunk_elements) * size_of;
+  const auto own = [&](int part, int64_t chunk) {
+    return static_cast<const std::byte*>(in) + (part * n + chunk * chunk_elements) * size_of;
   };
-  const auto receive = [&](int64_t chunk) {
-    for (int d = 1; d < size_; ++d) {
-      link_->Receive(ReceiveSlot(chunk, d), Before(d), 0, Scratch(chunk, d),
-                     elements(chunk) * size_of);
+  const auto receive = [&](Flow& flow) {
+    if (flow.posted == chunks) return;
+    const int64_t chunk = flow.posted++;
+    link_->Receive(flow.Slot(chunk), flow.way.peer, flow.way.part, Scratch(flow, chunk),
+                   elements(chunk) * size_of);
+  };
+  const auto send = [&](Flow& flow, const void* from) {
+    const int64_t chunk = flow.posted++;
+    link_->Send(flow.Slot(chunk), flow.way.peer, flow.way.part, from, elements(chunk) * size_of);
+  };
+  const auto add_up = [&](Sum& sum, int64_t chunk) {
+    const bool is_result = sum.ways.to == rank_;
+    std::byte* const to = is_result ? reinterpret_cast<std::byte*>(out + chunk * chunk_elements)
+                                    : Scratch(sum.result, chunk);
+    auto flow = sum.terms.begin();
+    for (size_t i = 0; i < sum.ways.terms.size(); ++i) {
+      terms_[i] =
+          sum.ways.terms[i].peer == rank_ ? own(sum.ways.part, chunk) : Scratch(*flow++, chunk);
     }
+    SumInRankOrder(reinterpret_cast<float*>(to),
+                   absl::MakeSpan(terms_).first(sum.ways.terms.size()), dtype, elements(chunk),
+                   accumulate && is_result);
+    if (!is_result) send(sum.result, to);
+    for (Flow& term : sum.terms) receive(term);
   };
-  std::fill(sent_chunks_.begin(), sent_chunks_.end(), 0);
-  const auto send = [&] {
-    return PostChunks(chunks, sent_chunks_, /*sends=*/true, [&](int slot, int d, int64_t chunk) {
-      link_->Send(slot, After(d), 0, part(After(d), chunk), elements(chunk) * size_of);
-    });
+  const auto ready = [&](const Sum& sum) {
+    return (sum.ways.to == rank_ || Idle(sum.result, sum.summed)) &&
+           std::all_of(sum.terms.begin(), sum.terms.end(),
+                       [&](const Flow& flow) { return Done(flow, sum.summed); });
+  };
+  const auto post = [&] {
+    bool all = true;
+    for (Flow& flow : plan.sends) {
+      while (flow.posted < chunks && Idle(flow, flow.posted)) {
+        send(flow, own(flow.way.part, flow.posted));
+      }
+      all &= flow.posted == chunks;
+    }
+    for (Sum& sum : plan.sums) {
+      for (; sum.summed < chunks && ready(sum); ++sum.summed) add_up(sum, sum.summed);
+      all &= sum.summed == chunks;
+    }
+    return all;
   };
 
-  for (int64_t chunk = 0; chunk < std::min<int64_t>(kWindow, chunks); ++chunk) receive(chunk);
-  send();
-  for (int64_t chunk = 0; chunk < chunks; ++chunk) {
-    for (int d = 1; d < size_; ++d) {
-      while (!link_->Idle(ReceiveSlot(chunk, d))) {
-        TRANCHE_RETURN_IF_ERROR(link_->Advance());
-        send();
-      }
-      parts_[Before(d)] = Scratch(chunk, d);
+  for (Flow& flow : plan.sends) flow.posted = 0;
+  for (Sum& sum : plan.sums) {
+    sum.summed = sum.result.posted = 0;
+    for (Flow& term : sum.terms) {
+      term.posted = 0;
+      for (int i = 0; i < kWindow; ++i) receive(term);
     }
-    parts_[rank_] = part(rank_, chunk);
-    SumInRankOrder(out + chunk * chunk_elements, parts_, dtype, elements(chunk), accumulate);
-    if (chunk + kWindow < chunks) receive(chunk + kWindow);
   }
-  while (!send()) TRANCHE_RETURN_IF_ERROR(link_->Advance());
+  while (!post()) TRANCHE_RETURN_IF_ERROR(link_->Advance());
   return link_->Drain();
 }
 

@@ -17,7 +17,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/check.h"
-#include "base/file.h"
 #include "base/status.h"
 #include "base/units.h"
 
@@ -59,20 +58,6 @@ absl::Status Configure(ucp_config_t* config, const char* key, const char* value)
   return status == UCS_OK ? absl::OkStatus() : UcxError(absl::StrCat("setting ", key), status);
 }
 
-// Equal where two processes share memory, process ids and local sockets.
-absl::StatusOr<std::string> HostIdentity() {
-  TRANCHE_ASSIGN_OR_RETURN(std::string identity, ReadFile("/proc/sys/kernel/random/boot_id"));
-  for (const char* space : {"ipc", "pid", "net"}) {
-    std::array<char, 64> name = {};
-    const std::string path = absl::StrCat("/proc/self/ns/", space);
-    if (readlink(path.c_str(), name.data(), name.size() - 1) < 0) {
-      return ErrnoStatus(path, "reading a namespace");
-    }
-    identity += name.data();
-  }
-  return identity;
-}
-
 absl::StatusOr<std::vector<std::string>> ExchangeAll(const BlobExchange& exchange,
                                                      absl::string_view name, absl::string_view mine,
                                                      size_t size) {
@@ -89,36 +74,34 @@ uint64_t Tag(uint32_t sequence, int step, int source) {
 
 }  // namespace
 
-UcxLink::UcxLink(int rank, int size, const TransportOptions& options, int num_slots)
-    : rank_(rank), options_(options), slots_(num_slots), endpoints_(size, nullptr) {
+UcxLink::UcxLink(int rank, int size, const TransportOptions& options)
+    : rank_(rank), options_(options), endpoints_(size, nullptr) {
   TRANCHE_CHECK(signals_given_back);
-  for (Slot& slot : slots_) slot.link = this;
 }
 
 absl::StatusOr<std::unique_ptr<UcxLink>> UcxLink::Create(int rank, int size,
                                                          const BlobExchange& exchange,
-                                                         const TransportOptions& options,
-                                                         int num_slots) {
+                                                         const TransportOptions& options) {
   TRANCHE_CHECK(size > 0 && size <= 0x10000 && rank >= 0 && rank < size) << rank << ' ' << size;
-  std::unique_ptr<UcxLink> link(new UcxLink(rank, size, options, num_slots));
+  std::unique_ptr<UcxLink> link(new UcxLink(rank, size, options));
   TRANCHE_RETURN_IF_ERROR(link->Open(exchange));
   TRANCHE_RETURN_IF_ERROR(link->Connect(exchange));
   return link;
 }
 
 absl::Status UcxLink::Open(const BlobExchange& exchange) {
-  TRANCHE_ASSIGN_OR_RETURN(const std::string host, HostIdentity());
+  TRANCHE_ASSIGN_OR_RETURN(const std::string system_host, HostIdentity());
+  const std::string& host = options_.host.empty() ? system_host : options_.host;
   TRANCHE_ASSIGN_OR_RETURN(const std::vector<std::string> hosts,
                            ExchangeAll(exchange, "hosts", host, endpoints_.size()));
-  one_host_ = std::all_of(hosts.begin(), hosts.end(),
-                          [&](const std::string& other) { return other == host; });
+  hosts_ = Hosts::Of(hosts);
   ucp_config_t* config = nullptr;
   ucs_status_t status = ucp_config_read(nullptr, nullptr, &config);
   if (status != UCS_OK) return UcxError("reading its configuration", status);
   // The receiver reads: then nothing is written into a rank's memory that it does not ask for.
   absl::Status configured = Configure(config, "RNDV_SCHEME", "get_zcopy");
   // A network that no message takes would still be polled and armed in every wait.
-  if (configured.ok() && one_host_) configured = Configure(config, "TLS", "shm,self");
+  if (configured.ok() && one_host()) configured = Configure(config, "TLS", "shm,self");
   if (configured.ok()) {
     ucp_params_t params = {};
     params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_ESTIMATED_NUM_EPS;
@@ -187,6 +170,11 @@ UcxLink::~UcxLink() {
   if (context_ != nullptr) ucp_cleanup(context_);
   if (epoll_fd_ >= 0) close(epoll_fd_);
   if (wake_fd_ >= 0) close(wake_fd_);
+}
+
+void UcxLink::Reserve(int slots) {
+  TRANCHE_CHECK(in_flight_ == 0);
+  slots_.resize(std::max(slots_.size(), static_cast<size_t>(slots)));
 }
 
 absl::Status UcxLink::Begin(const char* name, int64_t bytes) {
@@ -267,7 +255,7 @@ void UcxLink::Complete(Slot& slot, ucs_status_t status, int64_t bytes) {
 absl::Status UcxLink::Advance() {
   if (!failure_.ok()) return failure_;
   const int64_t before = completions_;
-  const auto poll_time = one_host_ ? kHostPollTime : kNetworkPollTime;
+  const auto poll_time = one_host() ? kHostPollTime : kNetworkPollTime;
   Clock::time_point idle_since;
   for (int64_t idle_polls = 0;;) {
     const bool moved = ucp_worker_progress(worker_) != 0;

@@ -18,6 +18,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "zero/hosts.h"
 #include "zero/transport.h"
 
 namespace tranche {
@@ -27,11 +28,13 @@ class UcxLink {
   // Collective: exchanges addresses with all ranks.
   static absl::StatusOr<std::unique_ptr<UcxLink>> Create(int rank, int size,
                                                          const BlobExchange& exchange,
-                                                         const TransportOptions& options,
-                                                         int num_slots);
+                                                         const TransportOptions& options);
   ~UcxLink();
   UcxLink(const UcxLink&) = delete;
   UcxLink& operator=(const UcxLink&) = delete;
+
+  // At least so many slots, all idle. Before the first message.
+  void Reserve(int slots);
 
   // A collective starts: `name` (a literal) and `bytes` go into errors, its deadline runs from
   // here. An error where the link has failed.
@@ -49,7 +52,8 @@ class UcxLink {
   // Advances until no message is in flight.
   absl::Status Drain();
 
-  bool one_host() const { return one_host_; }  // all ranks share memory
+  const Hosts& hosts() const { return hosts_; }
+  bool one_host() const { return hosts_.count() == 1; }  // all ranks share memory
 
   void Abort(const absl::Status& why);  // from any thread
 
@@ -64,7 +68,7 @@ class UcxLink {
   };
   using Clock = std::chrono::steady_clock;
 
-  UcxLink(int rank, int size, const TransportOptions& options, int num_slots);
+  UcxLink(int rank, int size, const TransportOptions& options);
   absl::Status Open(const BlobExchange& exchange);
   absl::Status Connect(const BlobExchange& exchange);
   void Post(Slot& slot, ucs_status_ptr_t request);
@@ -78,7 +82,7 @@ class UcxLink {
   const TransportOptions options_;
   std::vector<Slot> slots_;
   std::vector<ucp_ep_h> endpoints_;  // by rank; none to itself
-  bool one_host_ = false;
+  Hosts hosts_ = Hosts::One(1);
   ucp_context_h context_ = nullptr;
   ucp_worker_h worker_ = nullptr;
   int wake_fd_ = -1;   // written by Abort

@@ -35,6 +35,8 @@ class Program {
     argv.push_back(nullptr);
     pid_ = ::fork();
     if (pid_ != 0) return;
+    // Tests neither read nor leave what their user's runs have measured.
+    ::setenv("TRANCHE_CACHE_DIR", "", /*overwrite=*/0);
     const int fd = ::open(output_.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666);
     ::dup2(fd, 1);
     ::dup2(fd, 2);

@@ -171,9 +171,6 @@ absl::Status Launcher::Prepare() {
 void Launcher::StartRank(int rank) {
   Rank& mine = ranks_[static_cast<size_t>(rank)];
   Start start;
-  for (char** entry = environ; *entry != nullptr; ++entry) {
-    if (!absl::StartsWith(*entry, "TRANCHE_")) start.environment.push_back(*entry);
-  }
   const auto set = [&](absl::string_view name, const auto& value) {
     start.environment.push_back(absl::StrCat(name, "=", value));
   };
@@ -186,6 +183,15 @@ void Launcher::StartRank(int rank) {
   set("TRANCHE_JOB", job_);
   set("TRANCHE_SECRET", secret_);
   if (std::getenv("OMP_NUM_THREADS") == nullptr) set("OMP_NUM_THREADS", cores.cores);
+  const size_t own = start.environment.size();
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const absl::string_view name =
+        absl::string_view(*entry).substr(0, absl::string_view(*entry).find('='));
+    const bool set_above = std::any_of(
+        start.environment.begin(), start.environment.begin() + static_cast<ptrdiff_t>(own),
+        [&](absl::string_view mine) { return absl::StartsWith(mine, absl::StrCat(name, "=")); });
+    if (!set_above) start.environment.emplace_back(*entry);
+  }
   std::vector<std::string> words = launch_.arguments;
   words.insert(words.begin(), "tranche");
   for (std::string& word : words) start.argv.push_back(word.data());

@@ -17,6 +17,7 @@
 #include "base/status.h"
 #include "base/units.h"
 #include "trainer/checkpoint.h"
+#include "trainer/known_rates.h"
 #include "trainer/loop.h"
 #include "trainer/matmul_peak.h"
 #include "trainer/memory_use.h"
@@ -213,14 +214,14 @@ absl::StatusOr<std::string> SettleSharding(World& world, Comm& shards, Backend& 
   }
   std::string bucket = "as the recipe says";
   if (!recipe.bucket_size) {
-    TRANCHE_ASSIGN_OR_RETURN(const auto times, MeasureCollectives(*setup, world, shards, backend));
-    const CollectiveCosts costs = FitCosts(times);
-    TRANCHE_ASSIGN_OR_RETURN(const MachineRates rates, MeasureRates(*setup, world, threads, costs));
-    TRANCHE_ASSIGN_OR_RETURN(const auto choices, PredictBuckets(*setup, threads, rates));
+    TRANCHE_ASSIGN_OR_RETURN(const KnownRates known,
+                             KnownOrMeasuredRates(*setup, world, shards, backend, threads));
+    TRANCHE_ASSIGN_OR_RETURN(const auto choices, PredictBuckets(*setup, threads, known.rates));
     setup->engine.bucket_bytes = BestBucket(choices).bucket_bytes;
-    const CollectiveCost& gather = costs[static_cast<size_t>(Collective::kAllGather)];
-    bucket = absl::StrFormat("chosen by measurement: all-gather %.0f us + %.2f ms per MiB",
-                             1e6 * gather.alpha, 1e3 * gather.beta * 0x1p20);
+    const CollectiveCost& gather =
+        known.rates.collectives[static_cast<size_t>(Collective::kAllGather)];
+    bucket = absl::StrFormat("chosen: all-gather %.0f us + %.2f ms per MiB, %s", 1e6 * gather.alpha,
+                             1e3 * gather.beta * 0x1p20, known.source);
   }
   std::string text = absl::StrFormat(
       "%d%s, ZeRO stage %d, buckets of %s (%s)", world.size(),

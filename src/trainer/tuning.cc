@@ -53,11 +53,15 @@ int64_t LargestGroupBytes(const RunSetup& setup) {
 
 }  // namespace
 
+int64_t LargestMeasuredBytes(const RunSetup& setup) {
+  return std::clamp(LargestGroupBytes(setup), kSmallestBucket, kLargestMeasured);
+}
+
 absl::StatusOr<std::vector<CollectiveTime>> MeasureCollectives(const RunSetup& setup, World& world,
                                                                Comm& comm, Backend& backend) {
   const int p = comm.size();
   const std::unique_ptr<Stream> stream = backend.CreateStream("tuning", StreamKind::kTransfer);
-  const int64_t largest = std::clamp(LargestGroupBytes(setup), kSmallestBucket, kLargestMeasured);
+  const int64_t largest = LargestMeasuredBytes(setup);
   TRANCHE_ASSIGN_OR_RETURN(Arena arena, Arena::OnHost(largest + Arena::kAlignment));
   const int64_t most = largest / 4 / (p * kLineElements) * (p * kLineElements);
   const Tensor whole = arena.Allocate("measured", MemoryKind::kWorkspace, DType::kFloat32, 1, most);

@@ -20,8 +20,11 @@ struct CollectiveTime {
   double seconds = 0;  // of the slowest rank, the best of a few
 };
 
-// All ranks together, on streams as in training; the same on every rank. Sizes up to that of the
-// run's largest group, and no larger ones once a size takes long.
+// The whole array of the largest collective that is measured: the run's largest group, in bounds.
+int64_t LargestMeasuredBytes(const RunSetup& setup);
+
+// All ranks together, on streams as in training; the same on every rank. No larger sizes once one
+// takes long.
 absl::StatusOr<std::vector<CollectiveTime>> MeasureCollectives(const RunSetup& setup, World& world,
                                                                Comm& comm, Backend& backend);
 

@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "base/units.h"
 #include "trainer/cli.h"
+#include "trainer/known_rates.h"
 #include "trainer/recipe.h"
 #include "trainer/step_times.h"
 #include "trainer/tuning.h"
@@ -51,6 +52,7 @@ absl::Status TuneRanks(const Arguments& arguments, World& world) {
                            MeasureCollectives(setup, world, *comms.shards, *backend));
   const CollectiveCosts costs = FitCosts(times);
   TRANCHE_ASSIGN_OR_RETURN(const MachineRates rates, MeasureRates(setup, world, threads, costs));
+  TRANCHE_RETURN_IF_ERROR(KeepRates(setup, world, *backend, rates));
   TRANCHE_ASSIGN_OR_RETURN(const auto choices, PredictBuckets(setup, threads, rates));
   const BucketChoice& best = BestBucket(choices);
   if (world.first()) {
@@ -109,7 +111,9 @@ Verb TuneVerb() {
        .summary = "Measures the links between ranks and shows which bucket they ask for.",
        .usage = "-n RANKS RECIPE [flags]",
        .example = "tranche tune -n 2 recipes/phi-tiny.toml",
-       .flags = {{"steps", "N", "Steps to measure for each size, three times (default 2)."},
+       .flags = {{"steps", "N",
+                  absl::StrFormat("Steps to measure for each size, %d times (default 2).",
+                                  kPasses)},
                  SetFlag()},
        .min_positionals = 1,
        .max_positionals = 1,

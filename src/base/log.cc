@@ -23,13 +23,14 @@ void LogNote(absl::string_view message) { Write("note", "\x1b[36m", message); }
 void LogWarning(absl::string_view message) { Write("warning", "\x1b[33m", message); }
 void LogError(absl::string_view message) { Write("error", "\x1b[31m", message); }
 
-bool IsTerminal(int fd) { return ::isatty(fd) == 1; }
+bool TakesEscapes(int fd) {
+  const char* term = std::getenv("TERM");
+  return ::isatty(fd) == 1 && (term == nullptr || absl::string_view(term) != "dumb");
+}
 
 bool UseColor(int fd) {
   const char* no_color = std::getenv("NO_COLOR");
-  const char* term = std::getenv("TERM");
-  return IsTerminal(fd) && (no_color == nullptr || *no_color == '\0') &&
-         (term == nullptr || absl::string_view(term) != "dumb");
+  return TakesEscapes(fd) && (no_color == nullptr || *no_color == '\0');
 }
 
 }  // namespace tranche

@@ -12,9 +12,8 @@ void LogNote(absl::string_view message);
 void LogWarning(absl::string_view message);
 void LogError(absl::string_view message);
 
-bool IsTerminal(int fd);
-// True where escape codes may be written to fd: a terminal, NO_COLOR unset or empty, TERM not
-// "dumb".
-bool UseColor(int fd);
+// Where lines may be rewritten: a terminal, TERM not "dumb".
+bool TakesEscapes(int fd);
+bool UseColor(int fd);  // that, and NO_COLOR unset or empty
 
 }  // namespace tranche

@@ -12,7 +12,7 @@
 namespace tranche {
 
 ProgressBar::ProgressBar(absl::string_view label, int64_t total)
-    : enabled_(IsTerminal(STDERR_FILENO)), label_(label), total_(total) {}
+    : enabled_(TakesEscapes(STDERR_FILENO)), label_(label), total_(total) {}
 
 ProgressBar::~ProgressBar() { Clear(); }
 

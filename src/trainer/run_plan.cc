@@ -103,7 +103,8 @@ absl::Status AddChanges(const RunSetup& setup, int threads, RunPlan* plan) {
   for (const TrainingRecipe& smaller : SmallerVariants(training)) {
     TRANCHE_ASSIGN_OR_RETURN(const RunSetup variant, SetUpVariant(setup, smaller));
     TRANCHE_ASSIGN_OR_RETURN(const Rehearsal rehearsal, Rehearse(variant, true, threads));
-    if (rehearsal.peak_bytes >= plan->stage.rehearsal.peak_bytes) continue;
+    // What saves less than one part in 200 is no help.
+    if (rehearsal.peak_bytes > plan->stage.rehearsal.peak_bytes / 200 * 199) continue;
     RunPlan::Change change;
     change.what = Describe(training, smaller);
     change.peak_bytes = rehearsal.peak_bytes;

@@ -4,6 +4,7 @@
 #include <initializer_list>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "tensor/check_args.h"
@@ -13,6 +14,8 @@ namespace tranche {
 namespace {
 
 struct ClockedStream : Stream {
+  explicit ClockedStream(StreamKind stream_kind) : kind(stream_kind) {}
+  const StreamKind kind;
   double seconds = 0;
 };
 struct ClockedEvent : Event {
@@ -27,8 +30,10 @@ class CountingBackend : public PlanBackend {
   double Seconds(const Stream& stream) const override {
     return static_cast<const ClockedStream&>(stream).seconds;
   }
-  void Spend(Stream& stream, double seconds) override {
-    static_cast<ClockedStream&>(stream).seconds += seconds;
+  void Spend(Stream& stream, double seconds, double core_seconds) override {
+    auto& clocked = static_cast<ClockedStream&>(stream);
+    clocked.seconds += seconds;
+    if (clocked.kind == StreamKind::kTransfer) taken_seconds_ += core_seconds;
   }
 
   const PlanCounts& counts() const override { return counts_; }
@@ -41,16 +46,19 @@ class CountingBackend : public PlanBackend {
     AllocateCpuWorkspace(limits, threads_, arena);
   }
 
-  std::unique_ptr<Stream> CreateStream(absl::string_view, StreamKind) override {
-    return std::make_unique<ClockedStream>();
+  std::unique_ptr<Stream> CreateStream(absl::string_view, StreamKind kind) override {
+    return std::make_unique<ClockedStream>(kind);
   }
   std::unique_ptr<Event> CreateEvent() override { return std::make_unique<ClockedEvent>(); }
   void Record(Stream& stream, Event& event) override {
     static_cast<ClockedEvent&>(event).seconds = Seconds(stream);
   }
   void Wait(Stream& stream, Event& event) override {
-    double& clock = static_cast<ClockedStream&>(stream).seconds;
-    clock = std::max(clock, static_cast<ClockedEvent&>(event).seconds);
+    auto& clocked = static_cast<ClockedStream&>(stream);
+    const double waits = std::max(0.0, static_cast<ClockedEvent&>(event).seconds - clocked.seconds);
+    clocked.seconds += waits;
+    if (clocked.kind == StreamKind::kCompute)
+      taken_seconds_ = std::max(0.0, taken_seconds_ - waits);
   }
   void Synchronize(Event&) override {}
   void Synchronize(Stream&) override {}
@@ -184,13 +192,18 @@ class CountingBackend : public PlanBackend {
     ++counts_.operations;
     int64_t bytes = 0;
     for (const Tensor& tensor : tensors) bytes += tensor.size() * SizeOf(tensor.dtype);
-    Spend(stream, std::max(static_cast<double>(flops) / rates_.matmul_flops,
-                           static_cast<double>(bytes) / rates_.memory_bytes));
+    auto& clocked = static_cast<ClockedStream&>(stream);
+    clocked.seconds += std::max(static_cast<double>(flops) / rates_.matmul_flops,
+                                static_cast<double>(bytes) / rates_.memory_bytes);
+    if (clocked.kind == StreamKind::kCompute) {
+      clocked.seconds += std::exchange(taken_seconds_, 0);
+    }
   }
 
   const int threads_;
   PlanRates rates_;
   PlanCounts counts_;
+  double taken_seconds_ = 0;  // by transfers, from the operations that follow
 };
 
 }  // namespace

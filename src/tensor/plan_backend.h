@@ -33,8 +33,10 @@ class PlanBackend : public Backend {
   virtual void SetRates(const PlanRates& rates) = 0;
   // The stream's clock, in seconds since it was made.
   virtual double Seconds(const Stream& stream) const = 0;
-  // Work that is no operation, a collective say, takes this long.
-  virtual void Spend(Stream& stream, double seconds) = 0;
+  // Work that is no operation, a collective say, takes this long. On a stream of transfers it also
+  // takes `core_seconds` from what computes beside it: the next operations are longer by them, less
+  // what computing waits before.
+  virtual void Spend(Stream& stream, double seconds, double core_seconds) = 0;
 };
 
 // Stands in for the CPU backend with this many threads: reserves the same workspace.

@@ -76,7 +76,8 @@ nlohmann::ordered_json ToJson(const std::vector<std::string>& origin, const Mach
   for (const Collective kind : kMeasured) {
     const CollectiveCost& cost = rates.collectives[static_cast<size_t>(kind)];
     json[std::string(CollectiveName(kind))] = {{"alpha_seconds", cost.alpha},
-                                               {"beta_seconds_per_byte", cost.beta}};
+                                               {"beta_seconds_per_byte", cost.beta},
+                                               {"core_seconds_per_byte", cost.core}};
   }
   return json;
 }
@@ -106,7 +107,8 @@ absl::StatusOr<Kept> Parse(absl::string_view text, const std::string& source,
     sound = sound && json.contains(name);
     if (!sound) break;
     kept.rates.collectives[static_cast<size_t>(kind)] = {
-        number(json[name], "alpha_seconds"), number(json[name], "beta_seconds_per_byte")};
+        number(json[name], "alpha_seconds"), number(json[name], "beta_seconds_per_byte"),
+        number(json[name], "core_seconds_per_byte")};
   }
   sound = sound && kept.age >= 0 && kept.age < kWeek && kept.rates.device.matmul_flops > 0 &&
           kept.rates.device.memory_bytes > 0;
@@ -142,7 +144,8 @@ absl::StatusOr<KnownRates> KnownOrMeasuredRates(const RunSetup& setup, World& wo
   }
   KnownRates measured = {.rates = {}, .source = "measured now"};
   TRANCHE_ASSIGN_OR_RETURN(const auto times, MeasureCollectives(setup, world, comm, backend));
-  TRANCHE_ASSIGN_OR_RETURN(measured.rates, MeasureRates(setup, world, threads, FitCosts(times)));
+  TRANCHE_ASSIGN_OR_RETURN(measured.rates,
+                           MeasureRates(setup, world, comm, backend, threads, FitCosts(times)));
   if (world.first()) Keep(path, origin, measured.rates);
   return measured;
 }

@@ -2,13 +2,15 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "base/status.h"
-#include "tensor/backend.h"
 #include "tensor/plan_backend.h"
 
 namespace tranche {
 namespace {
+
+using Clock = std::chrono::steady_clock;
 
 constexpr int64_t kSize = 1024;
 
@@ -22,32 +24,44 @@ MatMulArgs Allocate(Backend& backend, DType dtype, Arena& arena) {
   return args;
 }
 
+double SecondsSince(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
 }  // namespace
 
-absl::StatusOr<double> MeasureMatMulPeak(DType dtype, int threads) {
+Products::Products(std::unique_ptr<Backend> backend, Arena arena)
+    : backend_(std::move(backend)), arena_(std::move(arena)) {}
+
+absl::StatusOr<Products> Products::Create(DType dtype, int threads) {
   Arena rehearsal = Arena::Rehearsal();
   Allocate(*CreatePlanBackend(threads), dtype, rehearsal);
   TRANCHE_ASSIGN_OR_RETURN(Arena arena, Arena::OnHost(rehearsal.peak()));
-  const std::unique_ptr<Backend> backend = CreateCpuBackend(threads);
-  const std::unique_ptr<Stream> stream = backend->CreateStream("peak");
-  const MatMulArgs args = Allocate(*backend, dtype, arena);
-  backend->Fill(*stream, args.a, 0.5f);
-  backend->Fill(*stream, args.b, 0.25f);
-  backend->MatMul(*stream, args);
-  backend->Synchronize(*stream);
+  Products products(CreateCpuBackend(threads), std::move(arena));
+  products.stream_ = products.backend_->CreateStream("products");
+  products.args_ = Allocate(*products.backend_, dtype, products.arena_);
+  products.backend_->Fill(*products.stream_, products.args_.a, 0.5f);
+  products.backend_->Fill(*products.stream_, products.args_.b, 0.25f);
+  products.Seconds(1);
+  return products;
+}
 
-  using Clock = std::chrono::steady_clock;
-  const auto seconds_since = [](Clock::time_point start) {
-    return std::chrono::duration<double>(Clock::now() - start).count();
-  };
+double Products::Flops() { return 2.0 * kSize * kSize * kSize; }
+
+double Products::Seconds(int count) {
+  const Clock::time_point begin = Clock::now();
+  for (int i = 0; i < count; ++i) backend_->MatMul(*stream_, args_);
+  backend_->Synchronize(*stream_);
+  return SecondsSince(begin);
+}
+
+absl::StatusOr<double> MeasureMatMulPeak(DType dtype, int threads) {
+  TRANCHE_ASSIGN_OR_RETURN(Products products, Products::Create(dtype, threads));
   const Clock::time_point start = Clock::now();
   double best = 0;
   do {
-    const Clock::time_point begin = Clock::now();
-    backend->MatMul(*stream, args);
-    backend->Synchronize(*stream);
-    best = std::max(best, 2.0 * kSize * kSize * kSize / seconds_since(begin));
-  } while (seconds_since(start) < 0.3);
+    best = std::max(best, Products::Flops() / products.Seconds(1));
+  } while (SecondsSince(start) < 0.3);
   return best;
 }
 

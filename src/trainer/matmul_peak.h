@@ -1,13 +1,33 @@
 // What this machine's matrix product reaches: the yardstick for a run's utilisation.
 #pragma once
 
+#include <memory>
+
 #include "absl/status/statusor.h"
-#include "tensor/dtype.h"
+#include "tensor/arena.h"
+#include "tensor/backend.h"
 
 namespace tranche {
 
-// FLOP/s of square products of a size that fills the caches, the best of a few tries within about a
-// third of a second. Takes and gives back its own memory (tens of MB).
+// Square products of a size that fills the caches, on a backend and in memory of their own (tens of
+// MB).
+class Products {
+ public:
+  static absl::StatusOr<Products> Create(DType dtype, int threads);
+
+  static double Flops();      // of one
+  double Seconds(int count);  // that so many take, one after the other
+
+ private:
+  Products(std::unique_ptr<Backend> backend, Arena arena);
+
+  std::unique_ptr<Backend> backend_;
+  Arena arena_;
+  std::unique_ptr<Stream> stream_;
+  MatMulArgs args_;
+};
+
+// FLOP/s of square products, the best of those of about a third of a second.
 absl::StatusOr<double> MeasureMatMulPeak(DType dtype, int threads);
 
 }  // namespace tranche

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <limits>
+#include <numeric>
+#include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -28,17 +31,89 @@ double SecondsSince(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-// The largest of all ranks' numbers.
-absl::StatusOr<double> Slowest(World& world, absl::string_view name, double mine) {
-  TRANCHE_ASSIGN_OR_RETURN(const std::vector<std::string> all,
+// All ranks' numbers.
+absl::StatusOr<std::vector<double>> OfAll(World& world, absl::string_view name, double mine) {
+  TRANCHE_ASSIGN_OR_RETURN(const std::vector<std::string> texts,
                            world.Exchange(name, absl::StrFormat("%.9g", mine)));
-  double slowest = 0;
-  for (const std::string& text : all) {
-    double value = 0;
-    if (!absl::SimpleAtod(text, &value)) return absl::InternalError("a rank's time: " + text);
-    slowest = std::max(slowest, value);
+  std::vector<double> values(texts.size());
+  for (size_t r = 0; r < texts.size(); ++r) {
+    if (!absl::SimpleAtod(texts[r], &values[r])) {
+      return absl::InternalError("a rank's time: " + texts[r]);
+    }
   }
-  return slowest;
+  return values;
+}
+
+absl::StatusOr<double> Slowest(World& world, absl::string_view name, double mine) {
+  TRANCHE_ASSIGN_OR_RETURN(const std::vector<double> all, OfAll(world, name, mine));
+  return *std::max_element(all.begin(), all.end());
+}
+
+// The array that collectives are measured on, and the part of it that a rank owns.
+struct MeasuredArray {
+  Arena arena;
+  Tensor whole;
+
+  static absl::StatusOr<MeasuredArray> Create(const RunSetup& setup, int p) {
+    const int64_t bytes = LargestMeasuredBytes(setup);
+    TRANCHE_ASSIGN_OR_RETURN(Arena arena, Arena::OnHost(bytes + Arena::kAlignment));
+    const int64_t elements = bytes / 4 / (p * kLineElements) * (p * kLineElements);
+    const Tensor whole =
+        arena.Allocate("measured", MemoryKind::kWorkspace, DType::kFloat32, 1, elements);
+    return MeasuredArray{std::move(arena), whole};
+  }
+  // On `part` elements a rank.
+  void Enqueue(Collective kind, int64_t part, Comm& comm, Stream& stream) const {
+    const Tensor all = whole.SliceCols(0, part * comm.size());
+    const Tensor mine = all.SliceCols(comm.rank() * part, part);
+    if (kind == Collective::kAllGather) {
+      comm.AllGather(stream, all, mine);
+    } else {
+      comm.ReduceScatter(stream, mine, all, /*accumulate=*/false);
+    }
+  }
+};
+
+// Seconds of computing that a byte of each collective costs: products alone, and beside as many
+// collectives as take half their time.
+absl::Status MeasureCoreCosts(const RunSetup& setup, World& world, Comm& comm, Backend& backend,
+                              int threads, double product_flops, CollectiveCosts* costs) {
+  constexpr double kSeconds = 0.06;
+  TRANCHE_ASSIGN_OR_RETURN(Products products, Products::Create(setup.engine.dtype, threads));
+  const int count = static_cast<int>(std::ceil(kSeconds * product_flops / Products::Flops()));
+  const double half = count * Products::Flops() / product_flops / 2;
+  const std::unique_ptr<Stream> stream = backend.CreateStream("tuning", StreamKind::kTransfer);
+  const int p = comm.size();
+  TRANCHE_ASSIGN_OR_RETURN(const MeasuredArray array, MeasuredArray::Create(setup, p));
+  for (const Collective kind : {Collective::kAllGather, Collective::kReduceScatter}) {
+    CollectiveCost& cost = (*costs)[static_cast<size_t>(kind)];
+    const double room = (half - cost.alpha) / std::max(cost.beta, 1e-15) / (4 * (p - 1));
+    const int64_t part = std::min<int64_t>(array.whole.cols / p, static_cast<int64_t>(room)) /
+                         kLineElements * kLineElements;
+    const int64_t bytes = (p - 1) * part * 4;
+    const int repeats = part > 0 ? static_cast<int>(half / cost.Seconds(bytes)) : 0;
+    double alone = std::numeric_limits<double>::infinity(), beside = alone;
+    for (int i = 0; i < kTries && repeats > 0; ++i) {
+      for (double* best : {&alone, &beside}) {
+        comm.Barrier(*stream);
+        backend.Synchronize(*stream);
+        for (int r = 0; r < (best == &beside ? repeats : 0); ++r) {
+          array.Enqueue(kind, part, comm, *stream);
+        }
+        *best = std::min(*best, products.Seconds(count));
+        backend.Synchronize(*stream);
+        TRANCHE_RETURN_IF_ERROR(comm.status());
+      }
+    }
+    const double lost = repeats > 0 ? std::max(0.0, beside - alone) : 0;
+    TRANCHE_ASSIGN_OR_RETURN(
+        const std::vector<double> all,
+        OfAll(world, absl::StrCat("tuning.core.", CollectiveName(kind)), lost));
+    if (repeats == 0) continue;
+    const double mean = std::accumulate(all.begin(), all.end(), 0.0) / static_cast<double>(all.size());
+    cost.core = std::min(cost.beta, mean / (static_cast<double>(repeats) * bytes));
+  }
+  return absl::OkStatus();
 }
 
 // Of fp32 gradients.
@@ -61,26 +136,18 @@ absl::StatusOr<std::vector<CollectiveTime>> MeasureCollectives(const RunSetup& s
                                                                Comm& comm, Backend& backend) {
   const int p = comm.size();
   const std::unique_ptr<Stream> stream = backend.CreateStream("tuning", StreamKind::kTransfer);
-  const int64_t largest = LargestMeasuredBytes(setup);
-  TRANCHE_ASSIGN_OR_RETURN(Arena arena, Arena::OnHost(largest + Arena::kAlignment));
-  const int64_t most = largest / 4 / (p * kLineElements) * (p * kLineElements);
-  const Tensor whole = arena.Allocate("measured", MemoryKind::kWorkspace, DType::kFloat32, 1, most);
+  TRANCHE_ASSIGN_OR_RETURN(const MeasuredArray array, MeasuredArray::Create(setup, p));
+  const int64_t most = array.whole.cols;
   std::vector<CollectiveTime> times;
   for (const Collective kind : {Collective::kAllGather, Collective::kReduceScatter}) {
     for (int64_t n = p * kLineElements; n <= most; n = n < most ? std::min(most, 4 * n) : n + 1) {
       const int64_t part = n / p / kLineElements * kLineElements;
-      const Tensor all = whole.SliceCols(0, part * p),
-                   mine = all.SliceCols(comm.rank() * part, part);
       double best = std::numeric_limits<double>::infinity();
       for (int i = 0; i < kTries; ++i) {
         comm.Barrier(*stream);
         backend.Synchronize(*stream);
         const Clock::time_point begin = Clock::now();
-        if (kind == Collective::kAllGather) {
-          comm.AllGather(*stream, all, mine);
-        } else {
-          comm.ReduceScatter(*stream, mine, all, /*accumulate=*/false);
-        }
+        array.Enqueue(kind, part, comm, *stream);
         backend.Synchronize(*stream);
         const double seconds = SecondsSince(begin);
         TRANCHE_RETURN_IF_ERROR(comm.status());
@@ -119,16 +186,18 @@ CollectiveCosts FitCosts(const std::vector<CollectiveTime>& times) {
   return costs;
 }
 
-absl::StatusOr<MachineRates> MeasureRates(const RunSetup& setup, World& world, int threads,
+absl::StatusOr<MachineRates> MeasureRates(const RunSetup& setup, World& world, Comm& comm,
+                                          Backend& backend, int threads,
                                           const CollectiveCosts& costs) {
   MachineRates rates;
   rates.collectives = costs;
   TRANCHE_ASSIGN_OR_RETURN(const double peak, MeasureMatMulPeak(setup.engine.dtype, threads));
   TRANCHE_ASSIGN_OR_RETURN(const double per_flop, Slowest(world, "tuning.products", 1 / peak));
   rates.device.matmul_flops = kProductEfficiency / per_flop;
+  TRANCHE_RETURN_IF_ERROR(
+      MeasureCoreCosts(setup, world, comm, backend, threads, 1 / per_flop, &rates.collectives));
 
-  const std::unique_ptr<Backend> backend = CreateCpuBackend(threads);
-  const std::unique_ptr<Stream> stream = backend->CreateStream("tuning");
+  const std::unique_ptr<Stream> stream = backend.CreateStream("tuning");
   constexpr int64_t kElements = int64_t{8} << 20;
   TRANCHE_ASSIGN_OR_RETURN(Arena arena, Arena::OnHost(2 * 4 * kElements));
   const auto allocate = [&](const char* name) {
@@ -138,8 +207,8 @@ absl::StatusOr<MachineRates> MeasureRates(const RunSetup& setup, World& world, i
   double best = std::numeric_limits<double>::infinity();
   for (int i = 0; i < kTries; ++i) {
     const Clock::time_point begin = Clock::now();
-    backend->Copy(*stream, to, from);
-    backend->Synchronize(*stream);
+    backend.Copy(*stream, to, from);
+    backend.Synchronize(*stream);
     best = std::min(best, SecondsSince(begin));
   }
   TRANCHE_ASSIGN_OR_RETURN(const double slowest, Slowest(world, "tuning.memory", best));

@@ -32,8 +32,10 @@ absl::StatusOr<std::vector<CollectiveTime>> MeasureCollectives(const RunSetup& s
 // that were not measured cost nothing.
 CollectiveCosts FitCosts(const std::vector<CollectiveTime>& times);
 
-// What a core's worth of computing reaches here, while all ranks compute: the same on every rank.
-absl::StatusOr<MachineRates> MeasureRates(const RunSetup& setup, World& world, int threads,
+// What a core's worth of computing reaches here while all ranks compute, and what it loses to
+// collectives that run beside it: the same on every rank.
+absl::StatusOr<MachineRates> MeasureRates(const RunSetup& setup, World& world, Comm& comm,
+                                          Backend& backend, int threads,
                                           const CollectiveCosts& costs);
 
 // A size and the step that is predicted for it.

@@ -117,8 +117,10 @@ void Comm::Enqueue(Stream& stream, Collective kind, int64_t bytes, int tag,
                    std::function<absl::Status()> run) {
   ++counts_.calls[static_cast<size_t>(kind)];
   counts_.bytes[static_cast<size_t>(kind)] += bytes;
-  if (plan_ != nullptr)
-    return plan_->Spend(stream, costs_[static_cast<size_t>(kind)].Seconds(bytes));
+  if (plan_ != nullptr) {
+    const CollectiveCost& cost = costs_[static_cast<size_t>(kind)];
+    return plan_->Spend(stream, cost.Seconds(bytes), cost.CoreSeconds(bytes));
+  }
   backend_.Call(stream, [=, this, run = std::move(run)] {
     if (!status().ok()) return;
     const Clock::time_point begin = Clock::now();

@@ -38,12 +38,15 @@ struct CommCounts {
 };
 
 // How long a collective takes: seconds = alpha + beta · bytes that a rank sends. (Thakur,
-// Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH", 2005.)
+// Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH", 2005.) And
+// what it costs computing beside it, on a core that has to copy or send the bytes as well.
 struct CollectiveCost {
   double alpha = 0;  // seconds
   double beta = 0;   // seconds per byte
+  double core = 0;   // seconds of computing lost per byte
 
   double Seconds(int64_t bytes) const { return alpha + beta * static_cast<double>(bytes); }
+  double CoreSeconds(int64_t bytes) const { return core * static_cast<double>(bytes); }
 };
 using CollectiveCosts = std::array<CollectiveCost, kNumCollectives>;
 

@@ -32,8 +32,9 @@ void PrintCurve(const std::vector<CollectiveTime>& times, const CollectiveCosts&
   }
   for (const Collective kind : {Collective::kAllGather, Collective::kReduceScatter}) {
     const CollectiveCost& cost = costs[static_cast<size_t>(kind)];
-    std::printf("%-15s %.1f us + %.3f ms per MiB sent\n", CollectiveName(kind).data(),
-                1e6 * cost.alpha, 1e3 * cost.beta * 0x1p20);
+    std::printf("%-15s %.1f us + %.3f ms per MiB sent, which takes %.3f ms from computing\n",
+                CollectiveName(kind).data(), 1e6 * cost.alpha, 1e3 * cost.beta * 0x1p20,
+                1e3 * cost.core * 0x1p20);
   }
 }
 
@@ -51,14 +52,15 @@ absl::Status TuneRanks(const Arguments& arguments, World& world) {
   TRANCHE_ASSIGN_OR_RETURN(const auto times,
                            MeasureCollectives(setup, world, *comms.shards, *backend));
   const CollectiveCosts costs = FitCosts(times);
-  TRANCHE_ASSIGN_OR_RETURN(const MachineRates rates, MeasureRates(setup, world, threads, costs));
+  TRANCHE_ASSIGN_OR_RETURN(const MachineRates rates,
+                           MeasureRates(setup, world, *comms.shards, *backend, threads, costs));
   TRANCHE_RETURN_IF_ERROR(KeepRates(setup, world, *backend, rates));
   TRANCHE_ASSIGN_OR_RETURN(const auto choices, PredictBuckets(setup, threads, rates));
   const BucketChoice& best = BestBucket(choices);
   if (world.first()) {
     std::printf("%d ranks, ZeRO stage %d, %s\n\n", world.size(), setup.engine.zero_stage,
                 backend->Describe().c_str());
-    PrintCurve(times, costs);
+    PrintCurve(times, rates.collectives);
     std::printf("computing       %s/s in products, %s/s through memory\n\n",
                 FormatFlops(rates.device.matmul_flops).c_str(),
                 FormatBytes(static_cast<int64_t>(rates.device.memory_bytes)).c_str());

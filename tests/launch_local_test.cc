@@ -1,5 +1,7 @@
 // Ranks as real processes: whatever ends one of them, by whatever signal and at whatever moment,
 // the others learn its name and leave, the launcher says so and nothing stays behind.
+#include <sys/mman.h>
+
 #include "base/rng.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -156,8 +158,9 @@ TEST(Launch, AStoppedRankIsLostAndNamed) {
   ::kill(pids[1], SIGSTOP);
   EXPECT_EQ(launched.Wait(), 128 + SIGKILL);
   ExpectNoneLives(pids);
-  EXPECT_THAT(launched.Output(), AllOf(HasSubstr(absl::StrCat("rank 1 (pid ", pids[1], ") failed")),
-                                       HasSubstr("not been heard of for 2.0s")));
+  EXPECT_THAT(launched.Output(),
+              AllOf(HasSubstr(absl::StrCat("rank 1 (pid ", pids[1], ") failed in phase \"")),
+                    HasSubstr("not been heard of for 2.0s")));
   for (const int r : {0, 2}) EXPECT_THAT(launched.Log(r), HasSubstr("rank 1 failed"));
 }
 
@@ -262,6 +265,32 @@ TEST(Launch, AStoppedLauncherStopsItsRanksAndGoesOnWithThem) {
   EXPECT_TRUE(Eventually([&] { return !stopped(pids[0]) && !stopped(pids[1]); }));
   launched.Signal(SIGTERM);
   EXPECT_EQ(launched.Wait(), 75) << launched.Output();
+}
+
+// What a rank leaves that is killed while UCX makes its shared memory, and what must stay.
+TEST(Launch, SharedMemoryThatNobodyHasOpenIsRemovedAndOtherFilesStay) {
+  const auto path = [](const std::string& name) {
+    return absl::StrCat("/dev/shm/", name, ::getpid());
+  };
+  const std::string orphan = path("ucx_shm_posix_a"), open = path("ucx_shm_posix_b"),
+                    mapped = path("ucx_shm_posix_c"), other = path("other_");
+  const auto make = [](const std::string& name) {
+    FileDescriptor file(::open(name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+    EXPECT_EQ(::ftruncate(file.get(), 4096), 0);
+    return file;
+  };
+  make(orphan);
+  make(other);
+  const FileDescriptor user = make(open);
+  void* memory = ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, make(mapped).get(), 0);
+  ASSERT_NE(memory, MAP_FAILED);
+  Launched launched(2, "work", {"oversubscribe"});
+  EXPECT_EQ(launched.Wait(), 0);
+  EXPECT_FALSE(std::filesystem::exists(orphan));
+  for (const std::string& name : {open, mapped, other}) {
+    EXPECT_TRUE(std::filesystem::remove(name)) << name;
+  }
+  ::munmap(memory, 4096);
 }
 
 std::vector<std::string> CoresOf(const Launched& launched, int ranks) {

@@ -33,6 +33,11 @@ inline constexpr uint32_t kMaxMemberBytes = kMaxBlobBytes + 4096;  // of a membe
 inline constexpr uint32_t kMaxTextBytes = 1024;                    // of names, phases and messages
 inline constexpr uint32_t kMaxStoreBytes = 1u << 31;               // of the store's frames
 
+// A member not heard of for so long is lost. Members say that they are there ten times in it, from
+// a thread that does nothing else and sleeps in between, so that a busy machine does not delay it
+// by seconds.
+inline constexpr double kSilenceSeconds = 5;
+
 // Builds one frame.
 class FrameWriter {
  public:

@@ -3,19 +3,20 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status.h"
+#include "launch/orphans.h"
 
 namespace tranche {
 
 absl::StatusOr<Membership> JoinRanks(const RankEnvironment& rank, const JoinOptions& options) {
   TRANCHE_CHECK(rank.HasStore());
+  RemoveOrphanedSharedMemory();  // of a job whose launcher was killed too
   Membership membership;
   const bool serves = rank.rank == 0 && !rank.launcher_serves;
   if (serves) {
     auto server = StoreServer::Start({.port = rank.store_port,
                                       .job = rank.job,
                                       .secret = rank.secret,
-                                      .world_size = rank.world_size,
-                                      .silence_seconds = options.silence_seconds});
+                                      .world_size = rank.world_size});
     if (!server.ok()) {
       return absl::Status(server.status().code(),
                           absl::StrCat("rank 0 cannot serve the store of job \"", rank.job,

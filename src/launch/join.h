@@ -13,8 +13,7 @@
 namespace tranche {
 
 struct JoinOptions {
-  double timeout_seconds = 60;  // of joining, and of each exchange
-  double silence_seconds = 10;  // a rank not heard of for so long is lost (rank 0's word counts)
+  double timeout_seconds = 60;                          // of joining, and of each exchange
   std::function<void(const absl::Status&)> on_failure;  // see StoreClientOptions
 };
 

@@ -24,6 +24,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "launch/cores.h"
+#include "launch/orphans.h"
 #include "launch/output.h"
 #include "launch/store.h"
 
@@ -279,15 +280,10 @@ void Launcher::NoteFailure() {
   if (!failed_.has_value() && (failed_ = FailedRank()).has_value()) {
     failed_at_ = SteadyClock::now();
   }
-  if (!failed_.has_value() || reported_ || killed_) return;
-  // Its process ends a moment after its connection, and says more.
-  if (ranks_[static_cast<size_t>(*failed_)].status.has_value() ||
-      SteadyClock::now() - failed_at_ > Seconds(launch_.leave_seconds)) {
-    ReportFailure();
-  }
 }
 
 void Launcher::ReportFailure() {
+  if (reported_ || killed_) return;
   reported_ = true;
   const Rank& rank = ranks_[static_cast<size_t>(*failed_)];
   const auto failure = store_->failure();
@@ -302,9 +298,10 @@ void Launcher::ReportFailure() {
   if (rank.status.has_value() && *rank.status == 0) {
     absl::StrAppend(&what, ", before the work of all was done");
   }
-  const auto others = std::count_if(ranks_.begin(), ranks_.end(),
-                                    [](const Rank& other) { return !other.status.has_value(); });
-  if (others > 0) absl::StrAppend(&what, "; the other ranks are stopped");
+  const bool others = std::any_of(ranks_.begin(), ranks_.end(), [&](const Rank& other) {
+    return &other != &rank && !other.status.has_value();
+  });
+  if (others) absl::StrAppend(&what, "; the other ranks are stopped");
   LogError(absl::StrCat("rank ", *failed_, " (pid ", rank.pid, ") ", what));
   if (*failed_ == 0 || rank.log_path.empty()) return;
   const std::string lines = LastLines(rank.log_path, kLinesShown);
@@ -339,9 +336,17 @@ int Launcher::Run() {
     NoteFailure();
     if (!failed_.has_value()) continue;
     const auto since = SteadyClock::now() - failed_at_;
-    if (since > Seconds(launch_.leave_seconds) && !terminated_) {
+    const bool leave = since > Seconds(launch_.leave_seconds);
+    const Rank& failed = ranks_[static_cast<size_t>(*failed_)];
+    // Its process ends a moment after its connection, and says more.
+    if (leave || failed.status.has_value()) ReportFailure();
+    if (leave && !terminated_) {
       terminated_ = true;
       SignalAll(SIGTERM);
+      // One that fell silent does not hear that either.
+      const auto failure = store_->failure();
+      const bool silent = failure.has_value() && !failure->own_words;
+      if (silent && !failed.status.has_value()) ::kill(-failed.pid, SIGKILL);
     }
     if (since > Seconds(launch_.leave_seconds + launch_.grace_seconds)) SignalAll(SIGKILL);
   }
@@ -350,7 +355,9 @@ int Launcher::Run() {
     if (WEXITSTATUS(status) == launch_.peer_failed_code) first_bad_ = static_cast<int>(rank);
   }
   NoteFailure();
+  if (failed_.has_value()) ReportFailure();
   tee_.reset();
+  RemoveOrphanedSharedMemory();
   return Code();
 }
 

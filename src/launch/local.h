@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "launch/frame.h"
 
 namespace tranche {
 
@@ -22,9 +23,9 @@ struct LocalLaunch {
   // Where rank-N.log is written; made where it is not there. Empty: no logs, and only rank 0 is
   // heard.
   std::string log_directory;
-  double leave_seconds = 1;     // for the others to leave by themselves after a failure
-  double grace_seconds = 5;     // from SIGTERM to SIGKILL
-  double silence_seconds = 10;  // a rank not heard of for so long is lost
+  double leave_seconds = 1;  // for the others to leave by themselves after a failure
+  double grace_seconds = 3;  // from SIGTERM to SIGKILL
+  double silence_seconds = kSilenceSeconds;
   // The codes that ranks end with when they were asked to stop and have saved, and when they leave
   // because of another rank.
   int stopped_code = 75;

@@ -34,8 +34,8 @@ struct StoreServerOptions {
   std::string job;             // names the job; members of another are refused
   std::string secret;
   int world_size = 1;
-  double heartbeat_seconds = 1;  // how often both sides say that they are there
-  double silence_seconds = 10;   // a member not heard of for so long is lost
+  double heartbeat_seconds = kSilenceSeconds / 10;  // how often both sides say that they are there
+  double silence_seconds = kSilenceSeconds;
 };
 
 // The first failure among the ranks.

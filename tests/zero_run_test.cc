@@ -1,108 +1,15 @@
-// The real program on real ranks: processes, UCX, the store. What a stage, a bucket, overlap,
-// recompute or residency may change, and what they may not.
+// The real program on real ranks: processes, UCX, the store. What another number of ranks changes,
+// and what happens when one stops, dies or differs. (What must change nothing: zero_matrix_test.)
 #include <gmock/gmock.h>
 
 #include <filesystem>
 
-#include "absl/strings/str_join.h"
-#include "train_test_run.h"
+#include "zero_run.h"
 
 namespace tranche {
 namespace {
 
 using ::testing::HasSubstr;
-
-struct Variant {
-  int ranks;
-  std::vector<std::string> sets;
-};
-
-std::vector<std::string> Words(const SmallRun& run, const std::string& output,
-                               const Variant& variant) {
-  std::vector<std::string> words = run.Words(output, variant.sets);
-  if (variant.ranks > 1) {
-    words[0] = "launch";
-    words.insert(words.end(),
-                 {absl::StrCat("--ranks=", variant.ranks), "--oversubscribe", "--bind=none",
-                  absl::StrCat("--log-dir=", run.File(output + ".logs"))});
-  }
-  return words;
-}
-
-Result Train(const SmallRun& run, const std::string& output, const Variant& variant) {
-  Program program(Words(run, output, variant), run.File(output + ".log"));
-  const int code = program.Wait();
-  return {code, program.Output()};
-}
-
-// The steps' losses and norms as they were printed, and the exported weights.
-struct Outcome {
-  std::map<int64_t, std::string> steps;
-  std::string weights;
-
-  bool operator==(const Outcome&) const = default;
-};
-
-Outcome OutcomeOf(const SmallRun& run, const std::string& output) {
-  const std::string weights = Slurp(run.File(output + "/export/model.safetensors"));
-  return {run.Steps(output), weights.empty() ? "" : Hash128(weights)};
-}
-
-Outcome MustTrain(const SmallRun& run, const std::string& output, Variant variant) {
-  variant.sets.push_back("checkpoint.export_hf=last");
-  const Result result = Train(run, output, variant);
-  EXPECT_EQ(result.code, 0) << result.output;
-  Outcome outcome = OutcomeOf(run, output);
-  EXPECT_FALSE(outcome.weights.empty());
-  return outcome;
-}
-
-// Clipping acts, and every rank has one micro-batch where `ranks` divides eight.
-std::vector<std::string> With(std::vector<std::string> sets) {
-  sets.push_back("training.max_grad_norm=0.2");
-  return sets;
-}
-
-std::string Name(const Variant& variant) {
-  return absl::StrCat(variant.ranks, " ranks: ", absl::StrJoin(variant.sets, " "));
-}
-
-const std::vector<std::vector<std::string>>& Shardings() {
-  static const auto* shardings = new std::vector<std::vector<std::string>>{
-      {"parallelism.zero_stage=1", "parallelism.bucket_size='4 KiB'"},
-      {"parallelism.zero_stage=2", "parallelism.overlap=false",
-       "training.activation_checkpointing=full"},
-      {"parallelism.zero_stage=3", "parallelism.bucket_size='9999 B'",
-       "parallelism.reshard_after_forward=true"},
-      {"parallelism.zero_stage=3", "parallelism.bucket_size='1 GiB'",
-       "parallelism.reshard_after_forward=false", "training.activation_checkpointing=selective"},
-  };
-  return *shardings;
-}
-
-TEST(ZeroRun, EveryShardingOverRealProcessesGivesTheSameBits) {
-  for (const char* precision : {"fp32", "bf16"}) {
-    for (const int ranks : {2, 4}) {
-      SmallRun run(/*steps=*/4);
-      // One micro-batch a rank, so that all stages add in the same order.
-      const std::vector<std::string> common =
-          With({absl::StrCat("training.precision=", precision),
-                absl::StrCat("training.micro_batch_size=", 8 / ranks)});
-      const auto with = [&](std::vector<std::string> sets) {
-        sets.insert(sets.end(), common.begin(), common.end());
-        return Variant{ranks, sets};
-      };
-      const Outcome reference = MustTrain(run, "reference", with({"parallelism.zero_stage=0"}));
-      ASSERT_EQ(reference.steps.size(), 4u);
-      for (size_t i = 0; i < Shardings().size(); ++i) {
-        const Variant variant = with(Shardings()[i]);
-        EXPECT_EQ(MustTrain(run, absl::StrCat("sharded", i), variant), reference) << Name(variant);
-      }
-    }
-  }
-}
-
-double LossOf(const std::string& step) { return std::stod(step); }
 
 TEST(ZeroRun, AnyNumberOfRanksSeesTheSameSamplesAndLosses) {
   SmallRun run(/*steps=*/5);

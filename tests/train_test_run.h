@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/hash.h"
@@ -156,17 +157,18 @@ export_hf = "never"
     return {code, program.Output()};
   }
 
-  // Every step's loss, gradient norm and rate as they were printed; of a step that was trained
-  // twice, the last.
+  // Every step's loss, gradient norm, rate, outcome and all tokens until then as they were printed;
+  // of a step that was trained twice, the last.
   std::map<int64_t, std::string> Steps(const std::string& output) const {
     std::map<int64_t, std::string> steps;
     const std::string text = Slurp(dir_.File(output + "/metrics.jsonl"));
     for (const auto line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
       const nlohmann::json json = nlohmann::json::parse(line.begin(), line.end(), nullptr, false);
       if (json.is_discarded() || json["event"] != "step") continue;
-      steps[json["step"]] = absl::StrCat(json.value("loss", nlohmann::json()).dump(), " ",
-                                         json.value("grad_norm", nlohmann::json()).dump(), " ",
-                                         json["lr"].dump(), " ", json["outcome"].dump());
+      steps[json["step"]] =
+          absl::StrCat(json.value("loss", nlohmann::json()).dump(), " ",
+                       json.value("grad_norm", nlohmann::json()).dump(), " ", json["lr"].dump(),
+                       " ", json["outcome"].dump(), " ", json["total_tokens"].dump());
     }
     return steps;
   }
@@ -178,14 +180,24 @@ export_hf = "never"
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
     }
   }
-  // A hash of the weights and optimizer state of a checkpoint; empty where there are none.
+  // The hashes of the files with a checkpoint's weights and optimizer state; empty where none is.
   std::string State(const std::string& output, int64_t step) const {
-    std::string bytes;
-    for (const char* array : {"master", "m", "v"}) {
-      bytes += Slurp(
-          dir_.File(absl::StrCat(output, "/checkpoints/step-", step, "/", array, ".safetensors")));
+    std::string hashes;
+    for (const auto& [name, hash] : Files(absl::StrCat(output, "/checkpoints/step-", step))) {
+      if (absl::EndsWith(name, ".safetensors")) absl::StrAppend(&hashes, name, " ", hash, "\n");
     }
-    return bytes.empty() ? "" : Hash128(bytes);
+    return hashes;
+  }
+  // The hash of every file under a folder, by its path there.
+  std::map<std::string, std::string> Files(const std::string& folder) const {
+    std::map<std::string, std::string> files;
+    std::error_code absent;
+    const std::filesystem::path root = dir_.File(folder);
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(root, absent)) {
+      if (!entry.is_regular_file()) continue;
+      files[entry.path().lexically_relative(root)] = Hash128(Slurp(entry.path()));
+    }
+    return files;
   }
   bool HasCheckpoint(const std::string& output, int64_t step) const {
     return std::filesystem::exists(

@@ -57,6 +57,7 @@ inline Outcome MustTrain(const SmallRun& run, const std::string& output, Variant
 }
 
 inline double LossOf(const std::string& step) { return std::stod(step); }
+inline double TokensOf(const std::string& step) { return std::stod(step.substr(step.rfind(' '))); }
 inline double NormOf(const std::string& step) { return std::stod(step.substr(step.find(' '))); }
 
 }  // namespace tranche

@@ -57,6 +57,93 @@ TEST(ZeroRun, ACheckpointOfFourRanksAtStage3GoesOnAnywhere) {
   }
 }
 
+// Of runs that add up gradients in another order.
+void ExpectSameSamplesAndLosses(const Outcome& a, const Outcome& b, double tolerance) {
+  for (const auto& [step, line] : a.steps) {
+    const std::string& other = b.steps.at(step);
+    EXPECT_EQ(TokensOf(other), TokensOf(line)) << step;
+    EXPECT_NEAR(LossOf(other), LossOf(line), tolerance * LossOf(line)) << step;
+  }
+}
+
+TEST(ZeroRun, AResumeWithOtherMicroBatchesRanksStageAndRecomputeGoesOnWithTheSameSamples) {
+  for (const char* precision : {"fp32", "bf16"}) {
+    SmallRun run(/*steps=*/10);
+    const auto train = [&](const std::string& output, int ranks, std::vector<std::string> sets) {
+      sets.insert(sets.end(), {absl::StrCat("training.precision=", precision),
+                               "checkpoint.interval=1", "checkpoint.keep_latest_k=10"});
+      return MustTrain(run, output, {ranks, sets});
+    };
+    const auto resume = [&](const std::string& checkpoint) {
+      return absl::StrCat("checkpoint.resume=", run.File(checkpoint));
+    };
+    const Outcome whole =
+        train("whole", 1, {"training.micro_batch_size=1", "parallelism.zero_stage=0"});
+    const Outcome second =
+        train("second", 3,
+              {"training.micro_batch_size=2", "parallelism.zero_stage=3",
+               "training.activation_checkpointing=full", resume("whole/checkpoints/step-5")});
+    const Outcome third =
+        train("third", 1,
+              {"training.micro_batch_size=8", "parallelism.zero_stage=1",
+               "training.activation_checkpointing=selective", resume("second/checkpoints/step-7")});
+    EXPECT_EQ(second.steps.begin()->first, 6);
+    EXPECT_EQ(third.steps.begin()->first, 8);
+    const double tolerance = precision == std::string("fp32") ? 1e-5 : 1e-3;
+    ExpectSameSamplesAndLosses(second, whole, tolerance);
+    ExpectSameSamplesAndLosses(third, whole, tolerance);
+  }
+}
+
+TEST(ZeroRun, AtStage0TooMomentsAndStepAreSavedAndRestored) {
+  for (const char* precision : {"fp32", "bf16"}) {
+    SmallRun run(/*steps=*/6);
+    const std::vector<std::string> sets = {absl::StrCat("training.precision=", precision),
+                                           "parallelism.zero_stage=0", "checkpoint.interval=3",
+                                           "checkpoint.keep_latest_k=2"};
+    const Outcome whole = MustTrain(run, "whole", {2, sets});
+    for (const std::string output : {"resumed", "again"}) {
+      std::vector<std::string> more = sets;
+      more.push_back("checkpoint.resume=" + run.File("whole/checkpoints/step-3"));
+      const Outcome resumed = MustTrain(run, output, {2, more});
+      ASSERT_EQ(resumed.steps.size(), 3u);
+      for (const auto& [step, line] : resumed.steps) EXPECT_EQ(line, whole.steps.at(step));
+      ASSERT_FALSE(run.State("whole", 6).empty());
+      EXPECT_EQ(run.State(output, 6), run.State("whole", 6)) << output << ", " << precision;
+    }
+  }
+}
+
+// A run measures the machine between taking its directory and its first step; should that be over
+// before the signal comes, another attempt is made. Several ranks agree to stop in a step.
+TEST(ZeroRun, AResumeThatIsStoppedBeforeItsFirstStepLosesNothing) {
+  for (const int ranks : {1, 3}) {
+    SmallRun run(/*steps=*/12);
+    const Variant variant = {ranks, {"parallelism.zero_stage=2"}};
+    const Outcome unbroken = MustTrain(run, "unbroken", variant);
+    std::string output;
+    for (int attempt = 0; attempt < 5; ++attempt) {
+      output = absl::StrCat("stopped", attempt);
+      std::filesystem::create_directories(run.File(output + "/checkpoints"));
+      std::filesystem::copy(run.File("unbroken/checkpoints/step-4"),
+                            run.File(output + "/checkpoints/step-4"));
+      Program program(Words(run, output, variant), run.File(output + ".log"));
+      while (program.Running() && Slurp(run.File(output + "/run.lock")).empty()) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      }
+      program.Signal(SIGTERM);
+      EXPECT_EQ(program.Wait(), 75) << program.Output();
+      EXPECT_EQ(run.State(output, 4), run.State("unbroken", 4));
+      if (ranks > 1 || run.Steps(output).empty()) break;
+    }
+    EXPECT_TRUE(ranks > 1 || run.Steps(output).empty());
+    const Outcome rest = MustTrain(run, output, variant);
+    EXPECT_EQ(rest.weights, unbroken.weights);
+    EXPECT_EQ(rest.steps.rbegin()->first, 12);
+    for (const auto& [step, line] : rest.steps) EXPECT_EQ(line, unbroken.steps.at(step));
+  }
+}
+
 TEST(ZeroRun, AStopThatComesToOneRankIsOneForAllAndLosesNothing) {
   SmallRun run(/*steps=*/400);
   const std::vector<std::string> sets = {"parallelism.zero_stage=2", "checkpoint.interval=0"};

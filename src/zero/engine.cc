@@ -30,11 +30,9 @@ class EngineImpl : public Engine {
         backend_(backend),
         comms_(comms),
         world_(comms.size()),
-        rank_(comms.shards != nullptr ? comms.shards->rank() : 0),
         replicas_(comms.replicas != nullptr ? comms.replicas->size() : 1),
-        replica_(comms.replicas != nullptr ? comms.replicas->rank() : 0),
         rule_(CreateAdamW(options.update)),
-        buffers_(specs_, options_, *rule_, world_ / replicas_, rank_, replicas_, arena),
+        buffers_(specs_, options_, *rule_, comms, arena),
         placement_(buffers_.placement()),
         residency_(num_groups(), std::max(2, std::min(options.layer_slots, num_groups() - 2))),
         meter_(backend, num_groups()) {
@@ -157,7 +155,7 @@ class EngineImpl : public Engine {
     for (int g = num_groups() - 1; g >= 0; --g) {
       if (world_ > 1) Await(stream, *reduced_[Index(g)], Cause::kReduction, g);
       for (const Range& bucket : buffers_.buckets(g)) {
-        backend_.SquaredNorm(stream, Piece(buffers_.gradients(g), bucket),
+        backend_.SquaredNorm(stream, buffers_.Piece(buffers_.gradients(g), bucket),
                              MyRecord().SliceCols(0, 4));
       }
     }
@@ -201,41 +199,13 @@ class EngineImpl : public Engine {
 
   // --- state ---
 
-  std::vector<std::string> state_names() const override {
-    std::vector<std::string> names;
-    if (options_.training || options_.dtype == DType::kFloat32) names.push_back("master");
-    if (options_.training) {
-      for (const StateArray& array : rule_->state()) names.push_back(array.name);
-    }
-    return names;
-  }
-
-  DType StateType(absl::string_view name) const override {
-    for (const StateArray& array : rule_->state()) {
-      if (array.name == name) return array.dtype;
-    }
-    return DType::kFloat32;
-  }
-
+  std::vector<std::string> state_names() const override { return buffers_.state_names(); }
+  DType StateType(absl::string_view name) const override { return buffers_.StateType(name); }
   std::vector<Stretch> Loadable(int param, absl::string_view name) const override {
-    GroupBuffers::Flat flat = buffers_.Array(GroupOf(param), name);
-    if (flat.sharded) {
-      return Stretches(param, [&](const Range& bucket) {
-        return std::make_pair(buffers_.layout().Part(bucket, rank_), buffers_.Mine(flat, bucket));
-      });
-    }
-    if (!flat.tensor.defined()) flat = buffers_.weights(GroupOf(param));
-    return {{0, flat.tensor.SliceCols(buffers_.layout().offsets[Index(param)],
-                                      specs_[Index(param)].elements())}};
+    return buffers_.Loadable(param, name);
   }
-
   std::vector<Stretch> Owned(int param, absl::string_view name) const override {
-    const GroupBuffers::Flat flat = buffers_.Array(GroupOf(param), name);
-    const Layout& layout = buffers_.layout();
-    return Stretches(param, [&](const Range& bucket) {
-      return std::make_pair(layout.Piece(layout.Part(bucket, rank_), replica_),
-                            Piece(flat, bucket));
-    });
+    return buffers_.Owned(param, name);
   }
 
   void MasterChanged(Stream& stream) override {
@@ -289,26 +259,6 @@ class EngineImpl : public Engine {
   int num_groups() const { return buffers_.num_groups(); }
   int GroupOf(int param) const { return specs_[Index(param)].group; }
   Tensor MyRecord() const { return records_.SliceRows(comms_.rank(), 1); }
-  // Of this rank's part of a bucket, what it alone of all replicas answers for.
-  Tensor Piece(const GroupBuffers::Flat& flat, const Range& bucket) const {
-    const Tensor mine = buffers_.Mine(flat, bucket);
-    return Slice(mine, buffers_.layout().Piece({0, mine.cols}, replica_));
-  }
-  // What of a parameter lies in the stretches of its group's buckets that `of` gives, with their
-  // values.
-  template <typename OfBucket>
-  std::vector<Stretch> Stretches(int param, const OfBucket& of) const {
-    const Range in_group{buffers_.layout().offsets[Index(param)], specs_[Index(param)].elements()};
-    std::vector<Stretch> stretches;
-    for (const Range& bucket : buffers_.buckets(GroupOf(param))) {
-      const auto [range, values] = of(bucket);
-      const Range common = range.Intersect(in_group);
-      if (common.size == 0) continue;
-      stretches.push_back({common.begin - in_group.begin,
-                           values.SliceCols(common.begin - range.begin, common.size)});
-    }
-    return stretches;
-  }
   static Tensor Slice(Tensor flat, const Range& range) {
     return flat.SliceCols(range.begin, range.size);
   }
@@ -377,8 +327,7 @@ class EngineImpl : public Engine {
   const EngineOptions options_;
   Backend& backend_;
   const CommGroups comms_;
-  const int world_, rank_;  // how many ranks, and which of those that shard
-  const int replicas_, replica_;
+  const int world_, replicas_;
   const std::unique_ptr<UpdateRule> rule_;
   const GroupBuffers buffers_;
   const Placement& placement_;

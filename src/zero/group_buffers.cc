@@ -1,21 +1,30 @@
 #include "zero/group_buffers.h"
 
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 
 namespace tranche {
+namespace {
+
+int RankIn(const Comm* comm) { return comm != nullptr ? comm->rank() : 0; }
+int SizeOf(const Comm* comm) { return comm != nullptr ? comm->size() : 1; }
+
+}  // namespace
 
 GroupBuffers::GroupBuffers(const std::vector<ParamSpec>& specs, const EngineOptions& options,
-                           const UpdateRule& rule, int ranks, int rank, int replicas, Arena& arena)
+                           const UpdateRule& rule, const CommGroups& comms, Arena& arena)
     : specs_(specs),
       options_(options),
       rule_(rule),
-      rank_(rank),
+      rank_(RankIn(comms.shards)),
+      replica_(RankIn(comms.replicas)),
       // With one rank nothing is anywhere else, and without others no bucket has a purpose.
-      placement_(ranks > 1 ? Placement::OfStage(options.zero_stage) : Placement()),
-      layout_(ranks * replicas > 1 ? BuildLayout(specs, ranks, replicas,
-                                                 options.bucket_bytes / SizeOf(DType::kFloat32))
-                                   : BuildLayout(specs)) {
+      placement_(SizeOf(comms.shards) > 1 ? Placement::OfStage(options.zero_stage) : Placement()),
+      layout_(comms.size() > 1 ? BuildLayout(specs, SizeOf(comms.shards), SizeOf(comms.replicas),
+                                             options.bucket_bytes / SizeOf(DType::kFloat32))
+                               : BuildLayout(specs)) {
   for (int g = 0; g < num_groups(); ++g) {
     groups_.push_back(Allocate(g, arena));
     if (options_.training) CutUpdates(g);
@@ -37,9 +46,68 @@ Tensor GroupBuffers::Mine(const Flat& flat, const Range& bucket) const {
   return flat.tensor.SliceCols(part.begin, part.size);
 }
 
+Tensor GroupBuffers::Piece(const Flat& flat, const Range& bucket) const {
+  const Tensor mine = Mine(flat, bucket);
+  const Range piece = layout_.Piece({0, mine.cols}, replica_);
+  return mine.SliceCols(piece.begin, piece.size);
+}
+
 Tensor GroupBuffers::Updated(const Flat& flat, const Range& bucket) const {
   return placement_.optimizer_sharded ? Mine(flat, bucket)
                                       : flat.tensor.SliceCols(bucket.begin, bucket.size);
+}
+
+std::vector<std::string> GroupBuffers::state_names() const {
+  std::vector<std::string> names;
+  if (options_.training || options_.dtype == DType::kFloat32) names.push_back("master");
+  if (options_.training) {
+    for (const StateArray& array : rule_.state()) names.push_back(array.name);
+  }
+  return names;
+}
+
+DType GroupBuffers::StateType(absl::string_view name) const {
+  for (const StateArray& array : rule_.state()) {
+    if (array.name == name) return array.dtype;
+  }
+  return DType::kFloat32;
+}
+
+// What of a parameter lies in the stretches of its group's buckets that `of` gives, with their
+// values.
+template <typename OfBucket>
+std::vector<Engine::Stretch> GroupBuffers::Stretches(int param, const OfBucket& of) const {
+  const ParamSpec& spec = specs_[static_cast<size_t>(param)];
+  const Range in_group{layout_.offsets[static_cast<size_t>(param)], spec.elements()};
+  std::vector<Engine::Stretch> stretches;
+  for (const Range& bucket : buckets(spec.group)) {
+    const auto [range, values] = of(bucket);
+    const Range common = range.Intersect(in_group);
+    if (common.size == 0) continue;
+    stretches.push_back(
+        {common.begin - in_group.begin, values.SliceCols(common.begin - range.begin, common.size)});
+  }
+  return stretches;
+}
+
+std::vector<Engine::Stretch> GroupBuffers::Loadable(int param, absl::string_view name) const {
+  const ParamSpec& spec = specs_[static_cast<size_t>(param)];
+  Flat flat = Array(spec.group, name);
+  if (flat.sharded) {
+    return Stretches(param, [&](const Range& bucket) {
+      return std::make_pair(layout_.Part(bucket, rank_), Mine(flat, bucket));
+    });
+  }
+  if (!flat.tensor.defined()) flat = weights(spec.group);
+  return {{0, flat.tensor.SliceCols(layout_.offsets[static_cast<size_t>(param)], spec.elements())}};
+}
+
+std::vector<Engine::Stretch> GroupBuffers::Owned(int param, absl::string_view name) const {
+  const Flat flat = Array(specs_[static_cast<size_t>(param)].group, name);
+  return Stretches(param, [&](const Range& bucket) {
+    return std::make_pair(layout_.Piece(layout_.Part(bucket, rank_), replica_),
+                          Piece(flat, bucket));
+  });
 }
 
 Tensor GroupBuffers::View(int param, Tensor whole) const {
@@ -74,7 +142,7 @@ GroupBuffers::Group GroupBuffers::Allocate(int index, Arena& arena) const {
 }
 
 // As long as they can be; padding belongs to the parameter before it.
-std::vector<GroupBuffers::Alike> GroupBuffers::Stretches(int index) const {
+std::vector<GroupBuffers::Alike> GroupBuffers::AlikeStretches(int index) const {
   const GroupLayout& layout = layout_.groups[static_cast<size_t>(index)];
   std::vector<Alike> stretches;
   for (size_t i = 0; i < layout.params.size(); ++i) {
@@ -98,7 +166,7 @@ std::vector<GroupBuffers::Alike> GroupBuffers::Stretches(int index) const {
 
 void GroupBuffers::CutUpdates(int index) {
   Group& group = groups_[static_cast<size_t>(index)];
-  const std::vector<Alike> stretches = Stretches(index);
+  const std::vector<Alike> stretches = AlikeStretches(index);
   for (const Range& bucket : buckets(index)) {
     const Range mine = placement_.optimizer_sharded ? layout_.Part(bucket, rank_) : bucket;
     std::vector<UpdateSlice>& slices = group.updates.emplace_back();

@@ -25,7 +25,7 @@ class GroupBuffers {
 
   // Neither specs nor rule is owned.
   GroupBuffers(const std::vector<ParamSpec>& specs, const EngineOptions& options,
-               const UpdateRule& rule, int ranks, int rank, int replicas, Arena& arena);
+               const UpdateRule& rule, const CommGroups& comms, Arena& arena);
 
   const Layout& layout() const { return layout_; }
   const Placement& placement() const { return placement_; }
@@ -47,8 +47,15 @@ class GroupBuffers {
 
   // This rank's part of a bucket.
   Tensor Mine(const Flat& flat, const Range& bucket) const;
+  // Of this rank's part, what it alone of all replicas answers for.
+  Tensor Piece(const Flat& flat, const Range& bucket) const;
   // All of it where every rank updates all, else this rank's part.
   Tensor Updated(const Flat& flat, const Range& bucket) const;
+  // What Engine says of its state.
+  std::vector<std::string> state_names() const;
+  DType StateType(absl::string_view name) const;
+  std::vector<Engine::Stretch> Loadable(int param, absl::string_view name) const;
+  std::vector<Engine::Stretch> Owned(int param, absl::string_view name) const;
   // A parameter in a buffer that holds its whole group, [rows, cols].
   Tensor View(int param, Tensor whole) const;
 
@@ -65,13 +72,15 @@ class GroupBuffers {
 
   const Group& At(int group) const { return groups_[static_cast<size_t>(group)]; }
   Group Allocate(int index, Arena& arena) const;
-  std::vector<Alike> Stretches(int index) const;
+  std::vector<Alike> AlikeStretches(int index) const;
   void CutUpdates(int index);
+  template <typename OfBucket>
+  std::vector<Engine::Stretch> Stretches(int param, const OfBucket& of) const;
 
   const std::vector<ParamSpec>& specs_;
   const EngineOptions options_;
   const UpdateRule& rule_;
-  const int rank_;
+  const int rank_, replica_;  // among those that shard, and among those that hold the same
   const Placement placement_;
   const Layout layout_;
   std::vector<Group> groups_;

@@ -33,7 +33,7 @@ TEST(TrainDirectory, TheSecondRunInADirectoryIsRefusedByNameOfTheOwner) {
 TEST(TrainDirectory, OfTwoStartsAtOneInstantOneIsRefusedAndTheOtherLosesNothing) {
   for (const int ranks : {1, 2}) {
     for (const bool overwrite : {false, true}) {
-      const SmallRun run(/*steps=*/100000);
+      const SmallRun run(/*steps=*/2000);
       std::vector<std::string> sets;
       if (ranks > 1) {
         sets = {absl::StrCat("launch.ranks=", ranks), "launch.oversubscribe=true",
@@ -87,7 +87,7 @@ void HoldWhileSaving(const SmallRun& run, const Program& program) {
 
 TEST(TrainDirectory, ARestartWhileTheOldRunSavesIsRefusedAndLaterLosesNothingSaved) {
   for (const int end : {SIGTERM, SIGKILL}) {
-    const SmallRun run(/*steps=*/100000);
+    const SmallRun run(/*steps=*/2000);
     const std::vector<std::string> sets = {"checkpoint.interval=3"};
     Program old = run.Start("run", sets);
     while (old.Running() && !run.HasCheckpoint("run", 3)) std::this_thread::yield();

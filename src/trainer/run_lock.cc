@@ -41,17 +41,16 @@ absl::StatusOr<RunLock> RunLock::Acquire(const std::string& directory) {
                      "); wait for it, stop it, or give this run another run.output_dir"));
   }
   const std::string dead = ReadOwner(fd);
-  if (!dead.empty()) {
-    LogNote(absl::StrCat(directory, ": the last run here (", dead,
-                         ") did not end by itself; taking over"));
-  }
-
   char host[256] = "?";
   ::gethostname(host, sizeof(host) - 1);
   const std::string owner = absl::StrCat("host ", host, ", pid ", ::getpid(), "\n");
   if (::ftruncate(fd, 0) != 0 ||
       ::pwrite(fd, owner.data(), owner.size(), 0) != static_cast<ssize_t>(owner.size())) {
     return ErrnoStatus(path, "cannot write");
+  }
+  if (!dead.empty()) {
+    LogNote(absl::StrCat(directory, ": the last run here (", dead,
+                         ") did not end by itself; taking over"));
   }
   return lock;
 }

@@ -12,18 +12,6 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// Waits until the process has taken every signal sent to it.
-void AwaitTaken(const Program& program) {
-  const std::string path = absl::StrCat("/proc/", program.pid(), "/status");
-  while (program.Running()) {
-    std::smatch pending;
-    const std::string status = Slurp(path);
-    if (std::regex_search(status, pending, std::regex("ShdPnd:\\s*([0-9a-f]+)")) &&
-        pending[1].str().find_first_not_of('0') == std::string::npos)
-      return;
-  }
-}
-
 TEST(TrainLeave, ASecondSigintLeavesAtOnceAndCheckpointsStayWhole) {
   const SmallRun run;
   // A step long enough that the second signal comes before the first has its effect.

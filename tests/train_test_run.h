@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <map>
+#include <regex>
 #include <string>
 #include <thread>
 #include <utility>
@@ -208,6 +209,18 @@ export_hf = "never"
   TempDir dir_;
   std::string recipe_;
 };
+
+// Waits until the process has taken every signal sent to it.
+inline void AwaitTaken(const Program& program) {
+  const std::string path = absl::StrCat("/proc/", program.pid(), "/status");
+  while (program.Running()) {
+    std::smatch pending;
+    const std::string status = Slurp(path);
+    if (std::regex_search(status, pending, std::regex("ShdPnd:\\s*([0-9a-f]+)")) &&
+        pending[1].str().find_first_not_of('0') == std::string::npos)
+      return;
+  }
+}
 
 // Replaces one byte in the middle of a file by its complement.
 inline void FlipByte(const std::string& path) {

@@ -1,13 +1,11 @@
-// Small runs of the real program on one rank or several: how they are started, and what is
-// compared.
+// What is compared of small runs on one rank or several.
 #pragma once
 
 #include <map>
 #include <string>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
-#include "train_test_run.h"
+#include "ranked_run.h"
 
 namespace tranche {
 
@@ -16,20 +14,9 @@ struct Variant {
   std::vector<std::string> sets;
 };
 
-inline std::vector<std::string> Words(const SmallRun& run, const std::string& output,
-                                      const Variant& variant) {
-  std::vector<std::string> words = run.Words(output, variant.sets);
-  if (variant.ranks > 1) {
-    words[0] = "launch";
-    words.insert(words.end(),
-                 {absl::StrCat("--ranks=", variant.ranks), "--oversubscribe", "--bind=none",
-                  absl::StrCat("--log-dir=", run.File(output + ".logs"))});
-  }
-  return words;
-}
-
 inline Result Train(const SmallRun& run, const std::string& output, const Variant& variant) {
-  Program program(Words(run, output, variant), run.File(output + ".log"));
+  Program program(WordsOnRanks(run, output, variant.ranks, variant.sets),
+                  run.File(output + ".log"));
   const int code = program.Wait();
   return {code, program.Output()};
 }

@@ -36,6 +36,45 @@ TEST(ZeroRun, AnyNumberOfRanksSeesTheSameSamplesAndLosses) {
   }
 }
 
+TEST(ZeroRun, SevenSequencesOnThreeRanksTrainAndEvaluateAsOnOne) {
+  SmallRun run(/*steps=*/5);
+  Documents seven;
+  for (int i = 0; i < 7; ++i) seven.emplace_back(8 + 3 * i, 11 * i + 1);
+  WriteCorpus(run.dir(), "seven", seven);
+  const std::string path = absl::StrCat("path=\"", run.File("seven"), "\"");
+  const auto evaluations = [&](const std::string& output) {
+    std::vector<double> losses;
+    const std::string text = Slurp(run.File(output + "/metrics.jsonl"));
+    for (const auto line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
+      const auto json = nlohmann::json::parse(line.begin(), line.end());
+      if (json["event"] == "evaluation") losses.push_back(json["loss"]);
+    }
+    return losses;
+  };
+  for (const int micro : {1, 7}) {
+    const std::vector<std::string> sets = {
+        absl::StrCat("data.sources=[{", path, "}]"),
+        absl::StrCat("validation.sets=[{name=\"same\",", path, "}]"), "validation.interval=2",
+        "training.global_batch_size=7", absl::StrCat("training.micro_batch_size=", micro)};
+    const std::string alone = absl::StrCat("alone", micro);
+    const Outcome one = MustTrain(run, alone, {1, sets});
+    for (const int stage : {0, 1, 2, 3}) {
+      std::vector<std::string> staged = sets;
+      staged.push_back(absl::StrCat("parallelism.zero_stage=", stage));
+      const std::string output = absl::StrCat("three", micro, "-", stage);
+      const Outcome three = MustTrain(run, output, {3, staged});
+      ASSERT_EQ(three.steps.size(), one.steps.size());
+      for (const auto& [step, line] : one.steps) {
+        EXPECT_NEAR(LossOf(three.steps.at(step)), LossOf(line), 1e-5 * LossOf(line)) << output;
+      }
+      const std::vector<double> a = evaluations(alone), b = evaluations(output);
+      ASSERT_EQ(a.size(), 3u);
+      ASSERT_EQ(b.size(), a.size());
+      for (size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(b[i], a[i], 1e-5 * a[i]) << output;
+    }
+  }
+}
+
 TEST(ZeroRun, ACheckpointOfFourRanksAtStage3GoesOnAnywhere) {
   SmallRun run(/*steps=*/8);
   const std::vector<std::string> common = {"training.micro_batch_size=2", "checkpoint.interval=4",
@@ -130,7 +169,8 @@ TEST(ZeroRun, AResumeThatIsStoppedBeforeItsFirstStepLosesNothing) {
       std::filesystem::create_directories(run.File(output + "/checkpoints"));
       std::filesystem::copy(run.File("unbroken/checkpoints/step-4"),
                             run.File(output + "/checkpoints/step-4"));
-      Program program(Words(run, output, variant), run.File(output + ".log"));
+      Program program(WordsOnRanks(run, output, variant.ranks, variant.sets),
+                      run.File(output + ".log"));
       while (program.Running() && Slurp(run.File(output + "/run.lock")).empty()) {
         std::this_thread::sleep_for(std::chrono::milliseconds(5));
       }
@@ -150,7 +190,7 @@ TEST(ZeroRun, AResumeThatIsStoppedBeforeItsFirstStepLosesNothing) {
 TEST(ZeroRun, AStopThatComesToOneRankIsOneForAllAndLosesNothing) {
   SmallRun run(/*steps=*/400);
   const std::vector<std::string> sets = {"parallelism.zero_stage=2", "checkpoint.interval=0"};
-  Program program(Words(run, "stopped", {3, sets}), run.File("stopped.log"));
+  Program program(WordsOnRanks(run, "stopped", 3, sets), run.File("stopped.log"));
   run.AwaitStep(program, "stopped", 3);
   program.Signal(SIGTERM);
   EXPECT_EQ(program.Wait(), 75) << program.Output();
@@ -163,7 +203,7 @@ TEST(ZeroRun, AStopThatComesToOneRankIsOneForAllAndLosesNothing) {
 
 TEST(ZeroRun, AFileAsksAllRanksForACheckpoint) {
   SmallRun run(/*steps=*/4000);
-  Program program(Words(run, "asked", {2, {"checkpoint.interval=0"}}), run.File("asked.log"));
+  Program program(WordsOnRanks(run, "asked", 2, {"checkpoint.interval=0"}), run.File("asked.log"));
   run.AwaitStep(program, "asked", 2);
   std::ofstream(run.File("asked/checkpoint_now")) << "";
   const auto saved = [&] {
@@ -177,72 +217,6 @@ TEST(ZeroRun, AFileAsksAllRanksForACheckpoint) {
   EXPECT_TRUE(saved()) << program.Output();
   program.Signal(SIGTERM);
   EXPECT_EQ(program.Wait(), 75) << program.Output();
-}
-
-std::vector<pid_t> RanksOf(pid_t launcher) {
-  std::vector<pid_t> ranks;
-  const std::string children =
-      Slurp(absl::StrCat("/proc/", launcher, "/task/", launcher, "/children"));
-  for (const auto word : absl::StrSplit(children, ' ', absl::SkipEmpty())) {
-    ranks.push_back(std::stoi(std::string(word)));
-  }
-  return ranks;
-}
-
-bool Alive(pid_t pid) {
-  const std::string status = Slurp(absl::StrCat("/proc/", pid, "/status"));
-  return !status.empty() && status.find("State:\tZ") == std::string::npos;
-}
-
-std::vector<std::string> SharedMemory() {
-  std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) {
-    names.push_back(entry.path().filename());
-  }
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
-// Seeded moments from the first instant to the middle of the run; tests/soak asks for more of them.
-TEST(ZeroRun, ARankThatIsKilledAtAnyMomentIsNamedAndEverybodyLeaves) {
-  const char* const asked = std::getenv("TRANCHE_SOAK");
-  const int kills = asked != nullptr ? std::atoi(asked) : 5;
-  uint32_t state = 11;
-  for (int i = 0; i < kills; ++i) {
-    SmallRun run(/*steps=*/100000);
-    const std::string output = absl::StrCat("killed", i);
-    const std::vector<std::string> sets = {absl::StrCat("parallelism.zero_stage=", i % 4),
-                                           "checkpoint.interval=3"};
-    Program program(Words(run, output, {3, sets}), run.File(output + ".log"));
-    state = state * 1664525u + 1013904223u;
-    std::this_thread::sleep_for(std::chrono::milliseconds(50 + (state >> 8) % 1500));
-    std::vector<pid_t> ranks = RanksOf(program.pid());
-    while (ranks.size() < 3 && program.Running()) ranks = RanksOf(program.pid());
-    ASSERT_EQ(ranks.size(), 3u) << program.Output();
-    const size_t victim = (state >> 20) % 3;
-    ::kill(ranks[victim], SIGKILL);
-    EXPECT_EQ(program.Wait(), 128 + SIGKILL) << program.Output();
-    EXPECT_THAT(program.Output(), HasSubstr(absl::StrCat("rank ", victim)));
-    EXPECT_THAT(program.Output(), HasSubstr("signal 9"));
-    for (const pid_t pid : ranks) EXPECT_FALSE(Alive(pid)) << "rank of pid " << pid;
-    // Whatever was saved before is whole, and nothing half-written stays once a run goes on.
-    const Result again = Train(run, output, {1, {"--dry-run"}});
-    EXPECT_EQ(again.code, 0) << again.output;
-  }
-}
-
-TEST(ZeroRun, NothingStaysInSharedMemoryAfterAKill) {
-  const std::vector<std::string> before = SharedMemory();
-  {
-    SmallRun run(/*steps=*/100000);
-    Program program(Words(run, "killed", {2, {}}), run.File("killed.log"));
-    run.AwaitStep(program, "killed", 3);
-    const std::vector<pid_t> ranks = RanksOf(program.pid());
-    ASSERT_EQ(ranks.size(), 2u);
-    ::kill(ranks[1], SIGKILL);
-    program.Wait();
-  }
-  EXPECT_EQ(SharedMemory(), before);
 }
 
 // Ranks that others start, by hand.

@@ -268,6 +268,7 @@ absl::StatusOr<ExitCode> RunTraining(const Recipe& recipe, const TrainOptions& o
                                      World& world) {
   const Clock::time_point process_start = Clock::now();
   CatchStopSignals(recipe.fault_tolerance.preempt_signals);
+  world.SetPhase("load");
   FileSystem& fs = FileSystem::Real();
   const int threads = UsableThreads();
   const RunDirectory directory(recipe.run.output_dir);
@@ -380,6 +381,7 @@ absl::StatusOr<ExitCode> RunTraining(const Recipe& recipe, const TrainOptions& o
                   .process_start = process_start},
                  std::move(state));
   TRANCHE_ASSIGN_OR_RETURN(const TrainLoop::End end, loop.Run());
+  world.SetPhase("end");
   if (trace) TRANCHE_RETURN_IF_ERROR(trace->Finish());
   const int64_t beyond = ResidentBytes() - arena.peak();
   TRANCHE_RETURN_IF_ERROR(TakeYardstickAgain(setup, threads, &yardstick));
@@ -389,6 +391,7 @@ absl::StatusOr<ExitCode> RunTraining(const Recipe& recipe, const TrainOptions& o
   if (!loop.save_failure().empty()) return absl::ResourceExhaustedError(loop.save_failure());
   if (end == TrainLoop::End::kStopped) return kExitStopped;
   if (recipe.checkpoint.export_hf != "never" && world.first()) {
+    world.SetPhase("export");
     const std::string newest = CheckpointPath(directory.checkpoints, loop.state().step);
     TRANCHE_RETURN_IF_ERROR(ReplaceFolder(fs, directory.exported, [&](const std::string& folder) {
       return comms.size() == 1

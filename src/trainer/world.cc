@@ -1,6 +1,8 @@
 #include "trainer/world.h"
 
 #include <algorithm>
+#include <chrono>
+#include <cstdlib>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -9,6 +11,7 @@
 #include "base/check.h"
 #include "base/status.h"
 #include "launch/join.h"
+#include "launch/orphans.h"
 #include "trainer/cli.h"
 #include "trainer/exit_codes.h"
 
@@ -18,6 +21,7 @@ namespace {
 constexpr double kJoinSeconds = 120;   // for the ranks of a job to start, and of an exchange
 constexpr double kLeaveSeconds = 600;  // for rank 0 to export
 constexpr double kCollectiveSeconds = 300;
+constexpr int kAbandonSeconds = 2;  // after another rank's failure, to come to a wait and leave
 
 // A status as a text: its code, a space, its message.
 std::string Encode(const absl::Status& status) {
@@ -53,12 +57,21 @@ absl::StatusOr<std::unique_ptr<World>> World::Join() {
 
 std::unique_ptr<World> World::Alone() { return std::unique_ptr<World>(new World({})); }
 
-World::~World() = default;
+World::~World() { StartToLeave(); }
+
+void World::StartToLeave() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  leaving_ = true;
+  left_.notify_all();
+}
 
 void World::Fail(const absl::Status& why) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  std::unique_lock<std::mutex> lock(mutex_);
   failure_.Update(why);
   for (const auto& transport : transports_) transport->Abort(why);
+  if (left_.wait_for(lock, std::chrono::seconds(kAbandonSeconds), [&] { return leaving_; })) return;
+  ReportError(why);
+  std::_Exit(kExitPeerFailed);
 }
 
 absl::Status World::failure() const {
@@ -162,6 +175,7 @@ absl::StatusOr<Transport*> World::ConnectGroup(const std::string& name, int firs
 }
 
 absl::Status World::Leave(const absl::Status& outcome) {
+  StartToLeave();
   if (membership_ == nullptr) return outcome;
   if (outcome.ok()) return membership_->client->Goodbye(kLeaveSeconds);
   // Who leaves because of another adds nothing to its reason.
@@ -175,6 +189,8 @@ int RunInWorld(const std::function<absl::StatusOr<int>(World&)>& work) {
   absl::StatusOr<int> code = work(**world);
   const absl::Status left = (*world)->Leave(code.status());
   if (code.ok() && !left.ok()) code = left;
+  // Where no launcher does it after the last rank.
+  if (!(*world)->failure().ok()) RemoveOrphanedSharedMemory();
   if (code.ok()) return *code;
   const int own = ReportError(code.status());
   return (*world)->failure().ok() ? own : kExitPeerFailed;

@@ -3,6 +3,7 @@
 // call returns at once.
 #pragma once
 
+#include <condition_variable>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -23,7 +24,8 @@ struct Membership;  // launch/join.h
 class World {
  public:
   // What the environment says (launch/rank.h). Waits for the other ranks. When one of them fails,
-  // every wait of this rank, in a collective too, ends at once with the reason.
+  // every wait of this rank, in a collective too, ends at once with the reason; a rank that does
+  // not leave then, because it computes or reads a file, is ended with kExitPeerFailed.
   static absl::StatusOr<std::unique_ptr<World>> Join();
   static std::unique_ptr<World> Alone();  // whatever the environment says
   ~World();  // without Leave, the others are told that this rank is gone
@@ -65,13 +67,17 @@ class World {
 
  private:
   explicit World(RankEnvironment environment);
+  // Ends every wait; then the process, where it does something else and does not leave.
   void Fail(const absl::Status& why);
+  void StartToLeave();  // from now on this rank leaves by itself
   // Of `size` ranks: first, first + stride, first + 2·stride, …, of which this is one.
   absl::StatusOr<Transport*> ConnectGroup(const std::string& name, int first, int stride, int size);
 
   const RankEnvironment environment_;
-  mutable std::mutex mutex_;  // guards failure_, and transports_ against Fail
+  mutable std::mutex mutex_;  // guards failure_ and leaving_, and transports_ against Fail
   absl::Status failure_;
+  bool leaving_ = false;
+  std::condition_variable left_;
   std::vector<std::unique_ptr<Transport>> transports_;
   std::vector<std::unique_ptr<Comm>> comms_;
   std::unique_ptr<Membership> membership_;  // null: alone. Last: its thread calls Fail

@@ -60,6 +60,7 @@ int RunOnRanks(const Verb& verb, const Arguments& arguments,
                const std::function<absl::Status(World&)>& work) {
   if (!arguments.Has("ranks")) {
     return RunInWorld([&](World& world) -> absl::StatusOr<int> {
+      world.SetPhase(verb.name);
       TRANCHE_RETURN_IF_ERROR(work(world));
       return kExitDone;
     });

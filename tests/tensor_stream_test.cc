@@ -1,5 +1,6 @@
 // Streams and events keep order, enqueueing never allocates, the arena is the only source of
 // memory, and the plan stands in for the backend to the byte.
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -263,6 +264,23 @@ TEST(Plan, ReservesTheSameWorkspaceAsTheBackendItStandsFor) {
       EXPECT_GT(real.BytesOf(MemoryKind::kWorkspace), 0);
     }
   }
+}
+
+TEST(Stream, TransfersRunBeforeComputingWhereTheSystemAllowsIt) {
+  const auto backend = CreateCpuBackend(1);
+  const int usual = ::getpriority(PRIO_PROCESS, 0);
+  const auto priority_on = [&](StreamKind kind) {
+    const auto stream = backend->CreateStream("asked", kind);
+    int priority = 99;
+    backend->Call(*stream, [&] { priority = ::getpriority(PRIO_PROCESS, 0); });
+    backend->Synchronize(*stream);
+    return priority;
+  };
+  // A thread that tries for itself whether it may.
+  bool allowed = false;
+  std::thread([&] { allowed = ::setpriority(PRIO_PROCESS, 0, -10) == 0; }).join();
+  EXPECT_EQ(priority_on(StreamKind::kTransfer), allowed ? -10 : usual);
+  EXPECT_EQ(priority_on(StreamKind::kCompute), usual);
 }
 
 TEST(Plan, CountsWithoutTouchingMemory) {

@@ -58,7 +58,7 @@ TEST(ZeroRun, SevenSequencesOnThreeRanksTrainAndEvaluateAsOnOne) {
         "training.global_batch_size=7", absl::StrCat("training.micro_batch_size=", micro)};
     const std::string alone = absl::StrCat("alone", micro);
     const Outcome one = MustTrain(run, alone, {1, sets});
-    for (const int stage : {0, 1, 2, 3}) {
+    for (const int stage : {0, 3}) {
       std::vector<std::string> staged = sets;
       staged.push_back(absl::StrCat("parallelism.zero_stage=", stage));
       const std::string output = absl::StrCat("three", micro, "-", stage);

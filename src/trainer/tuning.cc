@@ -78,7 +78,8 @@ struct MeasuredArray {
 // collectives as take half their time.
 absl::Status MeasureCoreCosts(const RunSetup& setup, World& world, Comm& comm, Backend& backend,
                               int threads, double product_flops, CollectiveCosts* costs) {
-  constexpr double kSeconds = 0.06;
+  constexpr double kSeconds = 0.04;
+  constexpr int kPairs = 3;
   TRANCHE_ASSIGN_OR_RETURN(Products products, Products::Create(setup.engine.dtype, threads));
   const int count = static_cast<int>(std::ceil(kSeconds * product_flops / Products::Flops()));
   const double half = count * Products::Flops() / product_flops / 2;
@@ -93,7 +94,7 @@ absl::Status MeasureCoreCosts(const RunSetup& setup, World& world, Comm& comm, B
     const int64_t bytes = (p - 1) * part * 4;
     const int repeats = part > 0 ? static_cast<int>(half / cost.Seconds(bytes)) : 0;
     double alone = std::numeric_limits<double>::infinity(), beside = alone;
-    for (int i = 0; i < kTries && repeats > 0; ++i) {
+    for (int i = 0; i < kPairs && repeats > 0; ++i) {
       for (double* best : {&alone, &beside}) {
         comm.Barrier(*stream);
         backend.Synchronize(*stream);
@@ -110,7 +111,8 @@ absl::Status MeasureCoreCosts(const RunSetup& setup, World& world, Comm& comm, B
         const std::vector<double> all,
         OfAll(world, absl::StrCat("tuning.core.", CollectiveName(kind)), lost));
     if (repeats == 0) continue;
-    const double mean = std::accumulate(all.begin(), all.end(), 0.0) / static_cast<double>(all.size());
+    const double mean =
+        std::accumulate(all.begin(), all.end(), 0.0) / static_cast<double>(all.size());
     cost.core = std::min(cost.beta, mean / (static_cast<double>(repeats) * bytes));
   }
   return absl::OkStatus();

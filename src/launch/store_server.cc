@@ -120,6 +120,9 @@ bool StoreServer::ServeOnce(int timeout_ms) {
   }
   CheckTimes();
   bool unsent = false;
+  // Rank 0 last: where it serves the store itself, it and this thread may end as soon as it hears.
+  std::stable_partition(connections_.begin(), connections_.end(),
+                        [](const auto& connection) { return connection->rank != 0; });
   for (const auto& connection : connections_) {
     Flush(connection.get());
     unsent |= connection->sent < connection->out.size() && !connection->gone;

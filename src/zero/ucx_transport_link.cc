@@ -1,9 +1,11 @@
 #include "zero/ucx_transport_link.h"
 
+#include <poll.h>
 #include <sched.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <ucs/debug/debug.h>
+#include <ucs/debug/log_def.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -33,6 +35,9 @@ constexpr auto kHostPollTime = std::chrono::microseconds(50);
 constexpr auto kNetworkPollTime = std::chrono::microseconds(5);
 // The longest sleep without a look at the deadline and the worker.
 constexpr auto kLongestSleep = std::chrono::milliseconds(100);
+// A message may find out that a rank is dead before the control plane does, which knows the better
+// words: that notices a dead rank within five seconds.
+constexpr auto kControlPlaneTime = std::chrono::milliseconds(6000);
 // What messages in flight get to end in after a failure, and the last ones before the end.
 constexpr auto kGrace = std::chrono::milliseconds(500);
 
@@ -44,6 +49,16 @@ const bool signals_given_back = [] {
     for (const int signal : {SIGILL, SIGSEGV, SIGBUS, SIGFPE}) ucs_debug_disable_signal(signal);
   }
   if (std::getenv("UCX_DEBUG_SIGNO") == nullptr) ucs_debug_disable_signal(SIGHUP);
+  return true;
+}();
+
+// Without UCX's error handling a message to or from a dead process is a fatal line in its log,
+// which ends this process too. The line is left out; the message then ends with an error.
+const bool fatal_lines_left_out = [] {
+  ucs_log_push_handler([](const char*, unsigned, const char*, ucs_log_level_t level,
+                          const ucs_log_component_config_t*, const char*, va_list) {
+    return level == UCS_LOG_LEVEL_FATAL ? UCS_LOG_FUNC_RC_STOP : UCS_LOG_FUNC_RC_CONTINUE;
+  });
   return true;
 }();
 
@@ -76,7 +91,7 @@ uint64_t Tag(uint32_t sequence, int step, int source) {
 
 UcxLink::UcxLink(int rank, int size, const TransportOptions& options)
     : rank_(rank), options_(options), endpoints_(size, nullptr) {
-  TRANCHE_CHECK(signals_given_back);
+  TRANCHE_CHECK(signals_given_back && fatal_lines_left_out);
 }
 
 absl::StatusOr<std::unique_ptr<UcxLink>> UcxLink::Create(int rank, int size,
@@ -239,6 +254,7 @@ void UcxLink::Post(Slot& slot, ucs_status_ptr_t request) {
 
 void UcxLink::Complete(Slot& slot, ucs_status_t status, int64_t bytes) {
   if (status != UCS_OK && status != UCS_ERR_CANCELED && fault_.empty()) {
+    peer_lost_ = true;
     fault_ = absl::StrCat(slot.receives ? "a message from" : "a message to", " rank ", slot.peer,
                           ": ", ucs_status_string(status));
   } else if (status == UCS_OK && bytes != slot.bytes && fault_.empty()) {
@@ -313,6 +329,10 @@ std::string UcxLink::Missing() const {
 }
 
 absl::Status UcxLink::Fail(absl::Status why) {
+  if (peer_lost_ && !aborted_) {
+    pollfd woken = {wake_fd_, POLLIN, 0};
+    (void)::poll(&woken, 1, static_cast<int>(kControlPlaneTime.count()));
+  }
   if (aborted_) {
     const std::lock_guard lock(mutex_);
     why = abort_status_;

@@ -94,7 +94,8 @@ class UcxLink {
   Clock::time_point deadline_;
   int64_t in_flight_ = 0;
   int64_t completions_ = 0;
-  std::string fault_;  // of a message
+  std::string fault_;       // of a message
+  bool peer_lost_ = false;  // the fault is an error of UCX
 
   std::atomic<bool> aborted_ = false;
   std::mutex mutex_;

@@ -45,6 +45,17 @@ inline bool Lives(pid_t pid) {
          !absl::StrContains(status, "State:\tX");
 }
 
+inline std::vector<pid_t> ChildrenOf(pid_t parent) {
+  std::vector<pid_t> pids;
+  const std::string children =
+      ReadAll(absl::StrCat("/proc/", parent, "/task/", parent, "/children"));
+  for (const auto word : absl::StrSplit(children, ' ', absl::SkipEmpty())) {
+    pid_t pid = 0;
+    if (absl::SimpleAtoi(word, &pid)) pids.push_back(pid);
+  }
+  return pids;
+}
+
 inline std::string TestProgram() {
   const std::string tranche = TRANCHE_BINARY;
   return tranche.substr(0, tranche.rfind('/')) + "/launch_test_program";
@@ -123,16 +134,9 @@ class Launched {
 
   // The ranks' processes, in order, once all have been started.
   std::vector<pid_t> Ranks(int ranks) const {
-    const std::string path =
-        absl::StrCat("/proc/", process_.pid(), "/task/", process_.pid(), "/children");
     std::vector<pid_t> pids;
     EXPECT_TRUE(Eventually([&] {
-      pids.clear();
-      const std::string children = ReadAll(path);
-      for (const auto word : absl::StrSplit(children, ' ', absl::SkipEmpty())) {
-        pid_t pid = 0;
-        if (absl::SimpleAtoi(word, &pid)) pids.push_back(pid);
-      }
+      pids = ChildrenOf(process_.pid());
       return static_cast<int>(pids.size()) == ranks;
     })) << Output();
     return pids;

@@ -27,14 +27,7 @@ inline std::string LogOfRank(const SmallRun& run, const std::string& output, int
 // In order, once all have been started; fewer where the launcher ends before.
 inline std::vector<pid_t> RanksOf(const Program& launcher, size_t ranks) {
   std::vector<pid_t> pids;
-  while (pids.size() < ranks && launcher.Running()) {
-    pids.clear();
-    const std::string children =
-        Slurp(absl::StrCat("/proc/", launcher.pid(), "/task/", launcher.pid(), "/children"));
-    for (const auto word : absl::StrSplit(children, ' ', absl::SkipEmpty())) {
-      pids.push_back(std::stoi(std::string(word)));
-    }
-  }
+  while (pids.size() < ranks && launcher.Running()) pids = ChildrenOf(launcher.pid());
   return pids;
 }
 

@@ -53,13 +53,8 @@ TEST(TrainDirectory, OfTwoStartsAtOneInstantOneIsRefusedAndTheOtherLosesNothing)
                   AnyOf(HasSubstr(absl::StrCat("(", absl::StripSuffix(name, "\n"), ")")),
                         HasSubstr("its owner starts just now")));
       run.AwaitStep(owner, "run", 5);
-      owner.Signal(SIGTERM);
-      EXPECT_EQ(owner.Wait(), 75) << owner.Output();
-      const auto steps = run.Steps("run");
-      ASSERT_FALSE(steps.empty());
-      const int64_t last = steps.rbegin()->first;
-      EXPECT_EQ(steps.size(), static_cast<size_t>(last));
-      EXPECT_TRUE(run.HasCheckpoint("run", last));
+      const int64_t last = StopAndSave(run, owner, "run");
+      EXPECT_EQ(run.Steps("run").size(), static_cast<size_t>(last));
     }
   }
 }

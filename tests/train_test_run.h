@@ -224,6 +224,17 @@ inline void AwaitTaken(const Program& program) {
   }
 }
 
+// Stops a run by SIGTERM. Its last step, which it has saved.
+inline int64_t StopAndSave(const SmallRun& run, Program& program, const std::string& output) {
+  program.Signal(SIGTERM);
+  EXPECT_EQ(program.Wait(), 75) << program.Output();
+  const auto steps = run.Steps(output);
+  EXPECT_FALSE(steps.empty());
+  const int64_t last = steps.empty() ? 0 : steps.rbegin()->first;
+  EXPECT_TRUE(run.HasCheckpoint(output, last)) << program.Output();
+  return last;
+}
+
 // Replaces one byte in the middle of a file by its complement.
 inline void FlipByte(const std::string& path) {
   std::string bytes = Slurp(path);

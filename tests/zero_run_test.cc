@@ -192,13 +192,7 @@ TEST(ZeroRun, AStopThatComesToOneRankIsOneForAllAndLosesNothing) {
   const std::vector<std::string> sets = {"parallelism.zero_stage=2", "checkpoint.interval=0"};
   Program program(WordsOnRanks(run, "stopped", 3, sets), run.File("stopped.log"));
   run.AwaitStep(program, "stopped", 3);
-  program.Signal(SIGTERM);
-  EXPECT_EQ(program.Wait(), 75) << program.Output();
-  const auto steps = run.Steps("stopped");
-  ASSERT_FALSE(steps.empty());
-  const int64_t last = steps.rbegin()->first;
-  EXPECT_LT(last, 400);
-  EXPECT_TRUE(run.HasCheckpoint("stopped", last)) << program.Output();
+  EXPECT_LT(StopAndSave(run, program, "stopped"), 400);
 }
 
 TEST(ZeroRun, AFileAsksAllRanksForACheckpoint) {

@@ -15,6 +15,7 @@
 #include <cstring>
 #include <memory>
 #include <optional>
+#include <set>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
@@ -172,8 +173,10 @@ absl::Status Launcher::Prepare() {
 void Launcher::StartRank(int rank) {
   Rank& mine = ranks_[static_cast<size_t>(rank)];
   Start start;
+  std::set<absl::string_view> ours;
   const auto set = [&](absl::string_view name, const auto& value) {
     start.environment.push_back(absl::StrCat(name, "=", value));
+    ours.insert(name);
   };
   const RankCores& cores = cores_[static_cast<size_t>(rank)];
   set("TRANCHE_RANK", rank);
@@ -184,14 +187,9 @@ void Launcher::StartRank(int rank) {
   set("TRANCHE_JOB", job_);
   set("TRANCHE_SECRET", secret_);
   if (std::getenv("OMP_NUM_THREADS") == nullptr) set("OMP_NUM_THREADS", cores.cores);
-  const size_t own = start.environment.size();
-  for (char** entry = environ; *entry != nullptr; ++entry) {
-    const absl::string_view name =
-        absl::string_view(*entry).substr(0, absl::string_view(*entry).find('='));
-    const bool set_above = std::any_of(
-        start.environment.begin(), start.environment.begin() + static_cast<ptrdiff_t>(own),
-        [&](absl::string_view mine) { return absl::StartsWith(mine, absl::StrCat(name, "=")); });
-    if (!set_above) start.environment.emplace_back(*entry);
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    const absl::string_view entry = *variable;
+    if (ours.count(entry.substr(0, entry.find('='))) == 0) start.environment.emplace_back(entry);
   }
   std::vector<std::string> words = launch_.arguments;
   words.insert(words.begin(), "tranche");

@@ -98,6 +98,12 @@ void Waker::Clear() const {
   (void)!::read(fd_.get(), &count, sizeof(count));
 }
 
+std::string HostName() {
+  char name[256] = "?";
+  ::gethostname(name, sizeof(name) - 1);
+  return name;
+}
+
 absl::StatusOr<FileDescriptor> ListenOn(int port, bool loopback_only) {
   if (!loopback_only) {
     absl::StatusOr<FileDescriptor> both = Listen(AF_INET6, port, false);

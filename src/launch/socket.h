@@ -48,6 +48,8 @@ class Waker {
   FileDescriptor fd_;
 };
 
+std::string HostName();  // of this machine; "?" where it has none
+
 // Listens on a port of this host (0: any free one), on every address or on 127.0.0.1 alone. A port
 // in use is FailedPrecondition.
 absl::StatusOr<FileDescriptor> ListenOn(int port, bool loopback_only);

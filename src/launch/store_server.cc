@@ -19,12 +19,6 @@ constexpr double kHelloSeconds = 10;  // a connection that has not said hello by
 constexpr size_t kStrangers = 64;     // connections beyond one for each rank
 constexpr int kRefusalsLogged = 10;   // a port scan must not fill the log
 
-std::string HostName() {
-  char name[256] = "?";
-  ::gethostname(name, sizeof(name) - 1);
-  return name;
-}
-
 }  // namespace
 
 std::string RankFailure::Message() const {

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/file.h"
@@ -18,6 +17,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "base/units.h"
+#include "launch/socket.h"
 #include "nlohmann/json.hpp"
 #include "trainer/tuning.h"
 
@@ -25,7 +25,6 @@ namespace tranche {
 namespace {
 
 constexpr double kWeek = 7 * 24 * 3600;
-constexpr Collective kMeasured[] = {Collective::kAllGather, Collective::kReduceScatter};
 
 std::string CacheFolder() {
   if (const char* folder = std::getenv("TRANCHE_CACHE_DIR")) return folder;
@@ -38,9 +37,7 @@ std::string CacheFolder() {
 
 // The host, and what its user has told UCX: which of its links are used.
 std::string ThisRank(Backend& backend) {
-  char host[256] = "?";
-  ::gethostname(host, sizeof(host) - 1);
-  std::vector<std::string> words = {host, backend.Describe()};
+  std::vector<std::string> words = {HostName(), backend.Describe()};
   for (char** variable = environ; *variable != nullptr; ++variable) {
     if (absl::StartsWith(*variable, "UCX_")) words.emplace_back(*variable);
   }
@@ -73,7 +70,7 @@ nlohmann::ordered_json ToJson(const std::vector<std::string>& origin, const Mach
                                  {"measured_unix_seconds", static_cast<int64_t>(time(nullptr))},
                                  {"matmul_flops", rates.device.matmul_flops},
                                  {"memory_bytes_per_second", rates.device.memory_bytes}};
-  for (const Collective kind : kMeasured) {
+  for (const Collective kind : kMeasuredCollectives) {
     const CollectiveCost& cost = rates.collectives[static_cast<size_t>(kind)];
     json[std::string(CollectiveName(kind))] = {{"alpha_seconds", cost.alpha},
                                                {"beta_seconds_per_byte", cost.beta},
@@ -82,16 +79,11 @@ nlohmann::ordered_json ToJson(const std::vector<std::string>& origin, const Mach
   return json;
 }
 
-struct Kept {
-  MachineRates rates;
-  double age = 0;  // seconds
-};
-
-// An error where the text, of `source`, is of no use here.
-absl::StatusOr<Kept> Parse(absl::string_view text, const std::string& source,
-                           const std::vector<std::string>& origin) {
-  TRANCHE_ASSIGN_OR_RETURN(const nlohmann::json json, ParseJson(text, source));
-  Kept kept;
+// An error where the text of `path` is of no use here.
+absl::StatusOr<KnownRates> Parse(absl::string_view text, const std::string& path,
+                                 const std::vector<std::string>& origin) {
+  TRANCHE_ASSIGN_OR_RETURN(const nlohmann::json json, ParseJson(text, path));
+  KnownRates kept;
   bool sound = json.is_object() && json.contains("origin") && json["origin"] == origin;
   const auto number = [&](const nlohmann::json& object, const std::string& name) {
     sound = sound && object.contains(name) && object[name].is_number();
@@ -99,10 +91,10 @@ absl::StatusOr<Kept> Parse(absl::string_view text, const std::string& source,
     sound = sound && std::isfinite(value) && value >= 0;
     return value;
   };
-  kept.age = static_cast<double>(time(nullptr)) - number(json, "measured_unix_seconds");
+  const double age = static_cast<double>(time(nullptr)) - number(json, "measured_unix_seconds");
   kept.rates.device.matmul_flops = number(json, "matmul_flops");
   kept.rates.device.memory_bytes = number(json, "memory_bytes_per_second");
-  for (const Collective kind : kMeasured) {
+  for (const Collective kind : kMeasuredCollectives) {
     const std::string name(CollectiveName(kind));
     sound = sound && json.contains(name);
     if (!sound) break;
@@ -110,9 +102,10 @@ absl::StatusOr<Kept> Parse(absl::string_view text, const std::string& source,
         number(json[name], "alpha_seconds"), number(json[name], "beta_seconds_per_byte"),
         number(json[name], "core_seconds_per_byte")};
   }
-  sound = sound && kept.age >= 0 && kept.age < kWeek && kept.rates.device.matmul_flops > 0 &&
+  sound = sound && age >= 0 && age < kWeek && kept.rates.device.matmul_flops > 0 &&
           kept.rates.device.memory_bytes > 0;
-  if (!sound) return absl::NotFoundError(absl::StrCat(source, ": nothing of these ranks"));
+  if (!sound) return absl::NotFoundError(absl::StrCat(path, ": nothing of these ranks"));
+  kept.source = absl::StrCat("measured ", FormatSeconds(age), " ago (", path, ")");
   return kept;
 }
 
@@ -137,11 +130,7 @@ absl::StatusOr<KnownRates> KnownOrMeasuredRates(const RunSetup& setup, World& wo
     return text.ok() && Parse(*text, path, origin).ok() ? *text : "";
   };
   TRANCHE_ASSIGN_OR_RETURN(const std::string text, world.FromFirst("kept rates", look_up));
-  if (!text.empty()) {
-    TRANCHE_ASSIGN_OR_RETURN(const Kept kept, Parse(text, "rank 0's rates", origin));
-    return KnownRates{kept.rates,
-                      absl::StrCat("measured ", FormatSeconds(kept.age), " ago (", path, ")")};
-  }
+  if (!text.empty()) return Parse(text, path, origin);
   KnownRates measured = {.rates = {}, .source = "measured now"};
   TRANCHE_ASSIGN_OR_RETURN(const auto times, MeasureCollectives(setup, world, comm, backend));
   TRANCHE_ASSIGN_OR_RETURN(measured.rates,

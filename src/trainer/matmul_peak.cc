@@ -55,14 +55,18 @@ double Products::Seconds(int count) {
   return SecondsSince(begin);
 }
 
-absl::StatusOr<double> MeasureMatMulPeak(DType dtype, int threads) {
-  TRANCHE_ASSIGN_OR_RETURN(Products products, Products::Create(dtype, threads));
+double Products::Peak() {
   const Clock::time_point start = Clock::now();
   double best = 0;
   do {
-    best = std::max(best, Products::Flops() / products.Seconds(1));
+    best = std::max(best, Flops() / Seconds(1));
   } while (SecondsSince(start) < 0.3);
   return best;
+}
+
+absl::StatusOr<double> MeasureMatMulPeak(DType dtype, int threads) {
+  TRANCHE_ASSIGN_OR_RETURN(Products products, Products::Create(dtype, threads));
+  return products.Peak();
 }
 
 }  // namespace tranche

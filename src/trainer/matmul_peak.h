@@ -17,6 +17,7 @@ class Products {
 
   static double Flops();      // of one
   double Seconds(int count);  // that so many take, one after the other
+  double Peak();              // FLOP/s, the best of those of about a third of a second
 
  private:
   Products(std::unique_ptr<Backend> backend, Arena arena);
@@ -27,7 +28,7 @@ class Products {
   MatMulArgs args_;
 };
 
-// FLOP/s of square products, the best of those of about a third of a second.
+// The peak of products that are made for it.
 absl::StatusOr<double> MeasureMatMulPeak(DType dtype, int threads);
 
 }  // namespace tranche

@@ -10,6 +10,7 @@
 #include "absl/strings/strip.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "launch/socket.h"
 
 namespace tranche {
 namespace {
@@ -41,9 +42,7 @@ absl::StatusOr<RunLock> RunLock::Acquire(const std::string& directory) {
                      "); wait for it, stop it, or give this run another run.output_dir"));
   }
   const std::string dead = ReadOwner(fd);
-  char host[256] = "?";
-  ::gethostname(host, sizeof(host) - 1);
-  const std::string owner = absl::StrCat("host ", host, ", pid ", ::getpid(), "\n");
+  const std::string owner = absl::StrCat("host ", HostName(), ", pid ", ::getpid(), "\n");
   if (::ftruncate(fd, 0) != 0 ||
       ::pwrite(fd, owner.data(), owner.size(), 0) != static_cast<ssize_t>(owner.size())) {
     return ErrnoStatus(path, "cannot write");

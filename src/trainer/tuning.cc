@@ -77,16 +77,15 @@ struct MeasuredArray {
 // Seconds of computing that a byte of each collective costs: products alone, and beside as many
 // collectives as take half their time.
 absl::Status MeasureCoreCosts(const RunSetup& setup, World& world, Comm& comm, Backend& backend,
-                              int threads, double product_flops, CollectiveCosts* costs) {
+                              Products& products, double product_flops, CollectiveCosts* costs) {
   constexpr double kSeconds = 0.04;
   constexpr int kPairs = 3;
-  TRANCHE_ASSIGN_OR_RETURN(Products products, Products::Create(setup.engine.dtype, threads));
   const int count = static_cast<int>(std::ceil(kSeconds * product_flops / Products::Flops()));
   const double half = count * Products::Flops() / product_flops / 2;
   const std::unique_ptr<Stream> stream = backend.CreateStream("tuning", StreamKind::kTransfer);
   const int p = comm.size();
   TRANCHE_ASSIGN_OR_RETURN(const MeasuredArray array, MeasuredArray::Create(setup, p));
-  for (const Collective kind : {Collective::kAllGather, Collective::kReduceScatter}) {
+  for (const Collective kind : kMeasuredCollectives) {
     CollectiveCost& cost = (*costs)[static_cast<size_t>(kind)];
     const double room = (half - cost.alpha) / std::max(cost.beta, 1e-15) / (4 * (p - 1));
     const int64_t part = std::min<int64_t>(array.whole.cols / p, static_cast<int64_t>(room)) /
@@ -141,7 +140,7 @@ absl::StatusOr<std::vector<CollectiveTime>> MeasureCollectives(const RunSetup& s
   TRANCHE_ASSIGN_OR_RETURN(const MeasuredArray array, MeasuredArray::Create(setup, p));
   const int64_t most = array.whole.cols;
   std::vector<CollectiveTime> times;
-  for (const Collective kind : {Collective::kAllGather, Collective::kReduceScatter}) {
+  for (const Collective kind : kMeasuredCollectives) {
     for (int64_t n = p * kLineElements; n <= most; n = n < most ? std::min(most, 4 * n) : n + 1) {
       const int64_t part = n / p / kLineElements * kLineElements;
       double best = std::numeric_limits<double>::infinity();
@@ -193,11 +192,12 @@ absl::StatusOr<MachineRates> MeasureRates(const RunSetup& setup, World& world, C
                                           const CollectiveCosts& costs) {
   MachineRates rates;
   rates.collectives = costs;
-  TRANCHE_ASSIGN_OR_RETURN(const double peak, MeasureMatMulPeak(setup.engine.dtype, threads));
-  TRANCHE_ASSIGN_OR_RETURN(const double per_flop, Slowest(world, "tuning.products", 1 / peak));
+  TRANCHE_ASSIGN_OR_RETURN(Products products, Products::Create(setup.engine.dtype, threads));
+  TRANCHE_ASSIGN_OR_RETURN(const double per_flop,
+                           Slowest(world, "tuning.products", 1 / products.Peak()));
   rates.device.matmul_flops = kProductEfficiency / per_flop;
   TRANCHE_RETURN_IF_ERROR(
-      MeasureCoreCosts(setup, world, comm, backend, threads, 1 / per_flop, &rates.collectives));
+      MeasureCoreCosts(setup, world, comm, backend, products, 1 / per_flop, &rates.collectives));
 
   const std::unique_ptr<Stream> stream = backend.CreateStream("tuning");
   constexpr int64_t kElements = int64_t{8} << 20;

@@ -13,6 +13,9 @@
 
 namespace tranche {
 
+inline constexpr Collective kMeasuredCollectives[] = {Collective::kAllGather,
+                                                      Collective::kReduceScatter};
+
 // One size of one collective.
 struct CollectiveTime {
   Collective kind = Collective::kAllGather;

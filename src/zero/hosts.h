@@ -18,6 +18,8 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -60,7 +62,7 @@ struct Way {
 // What one rank receives and sends in an all-gather. It has a part that it sends when that is its
 // own or when it has received it.
 struct GatherWays {
-  std::vector<Way> receives;  // every part but its own, once
+  std::vector<Way> receives;  // every part but its own, once; that of the rank after it comes first
   std::vector<Way> sends;
 };
 GatherWays WaysOfGather(const Hosts& hosts, int rank);

@@ -34,11 +34,15 @@ int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // The chunks of a part on its way to or from a peer.
 struct Flow {
+  Flow() = default;
+  Flow(Way its_way, int* slots)  // takes the next of the slots
+      : way(its_way), first_slot(std::exchange(*slots, *slots + kWindow)) {}
+
+  int Slot(int64_t chunk) const { return first_slot + static_cast<int>(chunk % kWindow); }
+
   Way way;
   int first_slot = 0;  // of kWindow
   int64_t posted = 0;  // the first chunk that was not yet
-
-  int Slot(int64_t chunk) const { return first_slot + static_cast<int>(chunk % kWindow); }
 };
 
 class UcxTransport : public Transport {
@@ -75,7 +79,6 @@ class UcxTransport : public Transport {
   int After(int distance) const { return (rank_ + distance) % size_; }
   int Before(int distance) const { return (rank_ - distance + size_) % size_; }
 
-  Flow NewFlow(Way way);  // with slots of its own
   Gather PlanGather(const Hosts& hosts);
   Sums PlanSums(const Hosts& hosts);
   // Whether the chunk has arrived, or left.
@@ -97,7 +100,6 @@ class UcxTransport : public Transport {
   const int rank_;
   const int size_;
   std::unique_ptr<UcxLink> link_;
-  int planned_slots_ = 0;  // of the plan that is being made
   Gather gather_;
   Sums direct_sums_, relayed_sums_;
   std::vector<const void*> terms_;  // of one sum
@@ -106,35 +108,31 @@ class UcxTransport : public Transport {
   std::byte* scratch_ = nullptr;  // [slots, chunk_bytes_], on a page
 };
 
-Flow UcxTransport::NewFlow(Way way) {
-  return {.way = way, .first_slot = std::exchange(planned_slots_, planned_slots_ + kWindow)};
-}
-
 UcxTransport::Gather UcxTransport::PlanGather(const Hosts& hosts) {
-  planned_slots_ = 0;
+  int slots = 0;
   Gather plan;
   const GatherWays ways = WaysOfGather(hosts, rank_);
-  for (const Way& way : ways.receives) plan.receives.push_back(NewFlow(way));
-  for (const Way& way : ways.sends) plan.sends.push_back(NewFlow(way));
-  link_->Reserve(planned_slots_);
+  for (const Way& way : ways.receives) plan.receives.emplace_back(way, &slots);
+  for (const Way& way : ways.sends) plan.sends.emplace_back(way, &slots);
+  link_->Reserve(slots);
   return plan;
 }
 
 UcxTransport::Sums UcxTransport::PlanSums(const Hosts& hosts) {
-  planned_slots_ = 0;
   Sums plan;
+  int slots = 0;
   const SumWays ways = WaysOfSums(hosts, rank_);
   for (const SumWays::Sum& each : ways.sums) {
     Sum& sum = plan.sums.emplace_back(Sum{.ways = each, .terms = {}, .result = {}});
     for (const Way& way : each.terms) {
-      if (way.peer != rank_) sum.terms.push_back(NewFlow(way));
+      if (way.peer != rank_) sum.terms.emplace_back(way, &slots);
     }
-    if (each.to != rank_) sum.result = NewFlow({each.to, each.part});
+    if (each.to != rank_) sum.result = Flow({each.to, each.part}, &slots);
     terms_.resize(std::max(terms_.size(), each.terms.size()));
   }
-  plan.scratch_slots = planned_slots_;
-  for (const Way& way : ways.sends) plan.sends.push_back(NewFlow(way));
-  link_->Reserve(planned_slots_);
+  plan.scratch_slots = slots;
+  for (const Way& way : ways.sends) plan.sends.emplace_back(way, &slots);
+  link_->Reserve(slots);
   return plan;
 }
 

@@ -30,7 +30,7 @@ void PrintCurve(const std::vector<CollectiveTime>& times, const CollectiveCosts&
                 FormatBytes(time.bytes).c_str(), 1e3 * time.seconds,
                 1e3 * cost.Seconds(time.bytes));
   }
-  for (const Collective kind : {Collective::kAllGather, Collective::kReduceScatter}) {
+  for (const Collective kind : kMeasuredCollectives) {
     const CollectiveCost& cost = costs[static_cast<size_t>(kind)];
     std::printf("%-15s %.1f us + %.3f ms per MiB sent, which takes %.3f ms from computing\n",
                 CollectiveName(kind).data(), 1e6 * cost.alpha, 1e3 * cost.beta * 0x1p20,

@@ -6,9 +6,9 @@ add_library(tranche_flags INTERFACE)
 target_compile_options(tranche_flags INTERFACE -Wall -Wextra -Werror -Wno-missing-field-initializers
                                                  -Wno-restrict)  # false positives of GCC 12 in std::string
 if(TRANCHE_SANITIZE)
-  target_compile_options(tranche_flags INTERFACE -fsanitize=address,undefined -fno-sanitize-recover=all
+  target_compile_options(tranche_flags INTERFACE -fsanitize=${TRANCHE_SANITIZE} -fno-sanitize-recover=all
                                                  -fno-omit-frame-pointer)
-  target_link_options(tranche_flags INTERFACE -fsanitize=address,undefined)
+  target_link_options(tranche_flags INTERFACE -fsanitize=${TRANCHE_SANITIZE})
 endif()
 
 # tranche_floor(NAME SOURCES file... BELOW floor... LIBS target...)

@@ -52,12 +52,16 @@ const bool signals_given_back = [] {
   return true;
 }();
 
+// After that UCX complains of every message that was not delivered, which nobody needs to know.
+std::atomic<bool> a_link_has_failed = false;
+
 // Without UCX's error handling a message to or from a dead process is a fatal line in its log,
 // which ends this process too. The line is left out; the message then ends with an error.
-const bool fatal_lines_left_out = [] {
+const bool lines_left_out = [] {
   ucs_log_push_handler([](const char*, unsigned, const char*, ucs_log_level_t level,
                           const ucs_log_component_config_t*, const char*, va_list) {
-    return level == UCS_LOG_LEVEL_FATAL ? UCS_LOG_FUNC_RC_STOP : UCS_LOG_FUNC_RC_CONTINUE;
+    return level == UCS_LOG_LEVEL_FATAL || a_link_has_failed ? UCS_LOG_FUNC_RC_STOP
+                                                             : UCS_LOG_FUNC_RC_CONTINUE;
   });
   return true;
 }();
@@ -91,7 +95,7 @@ uint64_t Tag(uint32_t sequence, int step, int source) {
 
 UcxLink::UcxLink(int rank, int size, const TransportOptions& options)
     : rank_(rank), options_(options), endpoints_(size, nullptr) {
-  TRANCHE_CHECK(signals_given_back && fatal_lines_left_out);
+  TRANCHE_CHECK(signals_given_back && lines_left_out);
 }
 
 absl::StatusOr<std::unique_ptr<UcxLink>> UcxLink::Create(int rank, int size,
@@ -329,6 +333,7 @@ std::string UcxLink::Missing() const {
 }
 
 absl::Status UcxLink::Fail(absl::Status why) {
+  a_link_has_failed = true;
   if (peer_lost_ && !aborted_) {
     pollfd woken = {wake_fd_, POLLIN, 0};
     (void)::poll(&woken, 1, static_cast<int>(kControlPlaneTime.count()));
@@ -360,6 +365,7 @@ absl::Status UcxLink::Fail(absl::Status why) {
 void UcxLink::Abort(const absl::Status& why) {
   const std::lock_guard lock(mutex_);
   if (aborted_) return;
+  a_link_has_failed = true;
   abort_status_ = why.ok() ? absl::CancelledError("aborted") : why;
   aborted_ = true;
   constexpr uint64_t kOne = 1;

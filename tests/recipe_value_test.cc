@@ -269,13 +269,13 @@ TEST(RecipeValues, PathsResolveAgainstTheRecipeAndSetsAgainstTheCurrentFolder) {
 }
 
 TEST(RecipeValues, VariablesAndNamesAreExpanded) {
-  ASSERT_EQ(setenv("TRANCHE_TEST_ROOT", "/root/of/data", 1), 0);
+  ASSERT_EQ(setenv("TRANCHE_TEST_ROOT", "/corpora/of/data", 1), 0);
   ASSERT_EQ(setenv("SLURM_JOB_ID", "4711", 1), 0);
   const std::string text =
       Edited("path = \"data/train\"", "path = \"${TRANCHE_TEST_ROOT}/$${x}/train\"",
              Edited("name = \"small\"", "name = \"small-%jobid\""));
   const Recipe recipe = MustParse(text);
-  EXPECT_EQ(recipe.data.sources[0].path, "/root/of/data/${x}/train");
+  EXPECT_EQ(recipe.data.sources[0].path, "/corpora/of/data/${x}/train");
   EXPECT_EQ(recipe.run.name, "small-4711");
   EXPECT_THAT(recipe.run.output_dir, testing::EndsWith("/runs/small-4711"));
   unsetenv("SLURM_JOB_ID");

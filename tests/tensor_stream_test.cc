@@ -7,25 +7,12 @@
 #include <array>
 #include <atomic>
 #include <chrono>
-#include <cstdlib>
-#include <new>
 #include <thread>
 
+#include "count_allocations.h"
 #include "tensor/cpu/stream.h"
 #include "tensor/plan_backend.h"
 #include "tensor_test_util.h"
-
-namespace {
-std::atomic<int64_t> allocations{0};
-}
-
-void* operator new(size_t size) {
-  allocations.fetch_add(1, std::memory_order_relaxed);
-  if (void* memory = std::malloc(size)) return memory;
-  std::abort();
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
 namespace tranche {
 namespace {

@@ -2,14 +2,12 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
-#include <cstdlib>
 #include <functional>
-#include <new>
 
 #include "absl/strings/str_cat.h"
 #include "base/json.h"
+#include "count_allocations.h"
 #include "data_test_files.h"
 #include "gtest/gtest.h"
 #include "model/safetensors.h"
@@ -20,19 +18,6 @@
 #include "trainer/state_file.h"
 #include "trainer/weights.h"
 #include "zero/group_layout.h"
-
-namespace {
-std::atomic<int64_t> allocations{0};
-}
-
-// Not inlined: the compiler would take malloc and delete for a mismatch.
-[[gnu::noinline]] void* operator new(size_t size) {
-  ++allocations;
-  if (void* memory = std::malloc(size == 0 ? 1 : size)) return memory;
-  throw std::bad_alloc();
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
 namespace tranche {
 namespace {

@@ -52,7 +52,7 @@ const bool signals_given_back = [] {
   return true;
 }();
 
-// After that UCX complains of every message that was not delivered, which nobody needs to know.
+// From then on UCX warns of every message that was not delivered, which nobody needs to know.
 std::atomic<bool> a_link_has_failed = false;
 
 // Without UCX's error handling a message to or from a dead process is a fatal line in its log,
